@@ -1,0 +1,1 @@
+"""The anyformer command, one file per verb."""

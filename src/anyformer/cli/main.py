@@ -1,0 +1,82 @@
+"""The command: finds the verb, reads its arguments, runs it, and turns errors into one line.
+
+Only the verb that is asked for is imported, so that help and data verbs start at once. A verb is
+a module with `EXAMPLE`, `arguments(parser)` and `run(args)`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+import anyformer
+from anyformer.errors import AnyformerError, known_or_raise
+
+DESCRIPTION = "One core of transformer parts; every model a short recipe over it."
+EXAMPLE = "anyformer show bert depth=6 --length 128"
+VERBS = {
+    "list": "name every recipe",
+    "show": "print a model's modules, parameters, FLOPs and memory",
+    "diff": "compare two models",
+    "complete": "print a completion script for bash or zsh",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _run(words)
+    except AnyformerError as error:
+        if "--debug" in words:
+            traceback.print_exception(error)
+        print(f"anyformer: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader, as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(words: list[str]) -> int:
+    parser = _parser("anyformer", DESCRIPTION, EXAMPLE)
+    listed = "\n".join(f"  {name:<10}{summary}" for name, summary in VERBS.items())
+    parser.usage = "anyformer [-h] [--version] [--debug] VERB ..."
+    parser.description = f"{DESCRIPTION}\n\nverbs:\n{listed}"
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    at = next((i for i, word in enumerate(words) if not word.startswith("-")), len(words))
+    parser.parse_args(words[:at])
+    if at == len(words):
+        parser.print_help()
+        return 0
+    return _verb(words[at], words[at + 1 :])
+
+
+def _verb(name: str, words: list[str]) -> int:
+    module = import_module(f"anyformer.cli.{known_or_raise(name, VERBS, 'verb')}")
+    parser = _parser(f"anyformer {name}", f"{VERBS[name][0].upper()}{VERBS[name][1:]}.", module.EXAMPLE)
+    module.arguments(parser)
+    return module.run(parser.parse_intermixed_args(words))
+
+
+def _parser(name: str, description: str, example: str) -> argparse.ArgumentParser:
+    lines = "\n".join(f"  {line}" for line in example.splitlines())
+    parser = argparse.ArgumentParser(
+        prog=name,
+        description=description,
+        epilog=f"example:\n{lines}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+class _Version(argparse.Action):
+    """Print the version; it is looked up only when asked for."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        parser.exit(0, f"anyformer {anyformer.__version__}\n")

@@ -1,0 +1,44 @@
+"""From words of a command line to specs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from anyformer.errors import SpecError
+from anyformer.recipes import recipe
+from anyformer.recipes.registry import edited
+from anyformer.spec import Model, from_json, parse
+
+
+def pairs(words: Iterable[str]) -> dict[str, Any]:
+    """The settings in words of the form key=value."""
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not (key and equals):
+            raise SpecError(f"{word!r} is not of the form key=value, as depth=6")
+        found[key] = parse(value)
+    return found
+
+
+def model(name: str, words: Iterable[str] = ()) -> Model:
+    """The spec of a recipe or of a JSON file, with settings of the form key=value."""
+    changes = pairs(words)
+    if name.endswith(".json") or Path(name).is_file():
+        return edited(from_file(Path(name)), changes)
+    return recipe(name, **changes)
+
+
+def from_file(path: Path) -> Model:
+    """The spec in a JSON file."""
+    try:
+        spec = from_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SpecError(f"can't read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SpecError(f"can't read {path}: it is not text in UTF-8") from error
+    if not isinstance(spec, Model):
+        raise SpecError(f"{path} describes a {type(spec).__name__}, not a Model")
+    return spec

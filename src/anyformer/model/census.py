@@ -1,0 +1,209 @@
+"""Every module of a model and every parameter's shape, from the spec alone.
+
+The names are those of the built modules: `census(spec).keys()` equals the shapes of the built
+model's state_dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from anyformer.errors import SpecError
+from anyformer.model.census_attention import attention, relatives, self_attention, untied
+from anyformer.model.entry import Entry, dropout, entry, linear, norm, notes, table
+from anyformer.spec import (
+    Absolute,
+    Classes,
+    Embed,
+    FeedForward,
+    Gated,
+    Head,
+    Learned,
+    Model,
+    Patches,
+    Pooler,
+    Project,
+    Residual,
+    ReZero,
+    Scaled,
+    Stack,
+    Sublayer,
+    Tokens,
+    Vocabulary,
+    layout,
+)
+
+
+def census(spec: Model) -> Entry:
+    """The tree of a model's modules."""
+    return _model("", spec)
+
+
+def _model(name: str, spec: Model, shared_tokens: bool = False) -> Entry:
+    encoder = spec.encoder and _model("encoder", spec.encoder, spec.share_tokens)
+    return entry(
+        name,
+        "Model",
+        encoder,
+        _embed(spec.embed, spec.dim, shared_tokens),
+        _stack(spec.stack, spec.dim),
+        _head(spec.head, spec) if spec.head else None,
+    )
+
+
+# ------------------------------------------------------------------ embedding
+
+
+def _embed(spec: Embed, dim: int, shared_tokens: bool) -> Entry:
+    width = spec.dim or dim
+    cls = isinstance(spec.source, Patches) and spec.source.cls
+    told = notes(spec, "source", "dim", "position", "types", "norm", "dropout", "memory")
+    return entry(
+        "embed",
+        "Embed",
+        None if shared_tokens else _source(spec, width),
+        _position(spec.position, width) if spec.position else None,
+        table("segment", spec.types, width) if spec.types else None,
+        norm("norm", spec.norm, width),
+        linear("project", width, dim, bias=True) if spec.dim is not None else None,
+        dropout(spec.dropout),
+        detail=", ".join(filter(None, [told, "tokens of the decoder" if shared_tokens else ""])),
+        cls=(width,) if cls else None,
+        memory=(spec.memory, dim) if spec.memory else None,
+    )
+
+
+def _source(spec: Embed, width: int) -> Entry | None:
+    source = spec.source
+    if isinstance(source, Tokens):
+        return table("token", source.vocab, width)
+    if isinstance(source, Patches):
+        return linear("patch", source.patch**2 * source.channels, width, source.bias)
+    return linear("value", source.size, width, source.bias) if source.size is not None else None
+
+
+def _position(spec: Absolute, width: int) -> Entry:
+    if isinstance(spec, Learned):
+        return table("position", spec.length + spec.offset, width)
+    return entry("position", "Sinusoidal", detail=notes(spec))
+
+
+# ---------------------------------------------------------------------- stack
+
+
+def _stack(spec: Stack, dim: int) -> Entry:
+    return entry(
+        "stack",
+        "Stack",
+        entry("blocks", "ModuleList", *_blocks(spec, dim)),
+        relatives(spec.relative, self_attention(spec), dim) if spec.relative else None,
+        untied(spec.untied, self_attention(spec), dim) if spec.untied else None,
+        norm("norm", spec.final_norm, dim),
+        detail=notes(spec, "block", "others", "kinds", "final_norm", "relative", "untied"),
+    )
+
+
+def _blocks(spec: Stack, dim: int) -> Iterator[Entry]:
+    """One entry for each run of equal blocks."""
+    blocks = layout(spec).blocks
+    start = 0
+    for i, block in enumerate(blocks):
+        if i + 1 == len(blocks) or blocks[i + 1] != block:
+            subs = tuple(sublayer(str(j), sub, dim) for j, sub in enumerate(block))
+            yield Entry(str(start), "Block", children=subs, repeats=i + 1 - start)
+            start = i + 1
+
+
+def sublayer(name: str, spec: Sublayer, dim: int) -> Entry:
+    """The modules of a sublayer."""
+    branch = spec.branch
+    after = spec.norm if spec.place == "sandwich" else None
+    return entry(
+        name,
+        "Sublayer",
+        _feedforward(branch, dim) if isinstance(branch, FeedForward) else attention(branch, dim),
+        norm("norm", spec.norm, dim),
+        norm("after", after, dim),
+        _residual(spec.residual, dim),
+        dropout(spec.dropout),
+        detail=f"place={spec.place}" if spec.norm else "",
+    )
+
+
+def _residual(spec: Residual, dim: int) -> Entry:
+    kind, told = type(spec).__name__, notes(spec)
+    if isinstance(spec, Gated):
+        wide = 3 * dim
+        cell = entry(
+            "cell",
+            "GRUCell",
+            detail=f"{dim}, {dim}",
+            weight_ih=(wide, dim),
+            weight_hh=(wide, dim),
+            bias_ih=(wide,),
+            bias_hh=(wide,),
+        )
+        return entry("residual", kind, cell, detail=told)
+    gain = {ReZero: (1,), Scaled: (dim,)}.get(type(spec))
+    return entry("residual", kind, detail=told, gain=gain)
+
+
+def _feedforward(spec: FeedForward, dim: int) -> Entry:
+    hidden = spec.hidden or 4 * dim
+    return entry(
+        "branch",
+        "FeedForward",
+        linear("up", dim, hidden, spec.bias),
+        linear("gate", dim, hidden, spec.bias) if spec.gated else None,
+        linear("down", hidden, dim, spec.bias),
+        dropout(spec.dropout),
+        detail=f"act={spec.act}",
+    )
+
+
+# ----------------------------------------------------------------------- head
+
+
+def _head(spec: Head, model: Model) -> Entry:
+    kind, told, dim = type(spec).__name__, notes(spec), model.dim
+    match spec:
+        case Vocabulary():
+            return _vocabulary(spec, model)
+        case Classes():
+            width = spec.hidden or dim
+            hidden = linear("hidden", dim, width, bias=True) if spec.hidden else None
+            out = linear("out", width, spec.count, spec.bias)
+            return entry("head", kind, hidden, out, detail=told)
+        case Pooler():
+            return entry(
+                "head", kind, linear("dense", dim, dim, bias=True), detail=f"act={spec.act}"
+            )
+        case Project():
+            return entry("head", kind, linear("out", dim, spec.size, spec.bias))
+
+
+def _vocabulary(spec: Vocabulary, model: Model) -> Entry:
+    width, vocab = head_width(spec, model), vocabulary(model)
+    back = spec.tied and not spec.dense and model.embed.dim is not None
+    return entry(
+        "head",
+        "Vocabulary",
+        linear("dense", model.dim, width, bias=True) if spec.dense else None,
+        norm("norm", spec.norm, width),
+        linear("project", model.dim, model.embed.dim or model.dim) if back else None,
+        detail=f"tied={spec.tied}, {vocab}",
+        weight=None if spec.tied else (vocab, width),
+        bias=(vocab,) if spec.bias else None,
+    )
+
+
+def vocabulary(model: Model) -> int:
+    """The number of tokens that a model reads."""
+    if not isinstance(model.embed.source, Tokens):
+        raise SpecError("a vocabulary head needs a model that reads tokens")
+    return model.embed.source.vocab
+
+
+def head_width(spec: Vocabulary, model: Model) -> int:
+    """Channels of a vocabulary head's norm: those of its dense layer, or dim."""
+    return (model.embed.dim or model.dim) if spec.dense else model.dim

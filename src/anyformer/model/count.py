@@ -1,0 +1,202 @@
+"""Parameters, FLOPs and bytes of a model, from the spec alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from anyformer.errors import SpecError
+from anyformer.model.census import census, sublayer, vocabulary
+from anyformer.model.entry import Entry
+from anyformer.model.flops import applications, flops, positions, sizes
+from anyformer.spec import (
+    Attention,
+    Classes,
+    FeedForward,
+    Learned,
+    Model,
+    Patches,
+    Pooler,
+    Project,
+    Sublayer,
+    Untied,
+    Vocabulary,
+    layout,
+)
+from anyformer.spec.rules import head_dim, models, qk_dim
+
+DEFAULT_LENGTH = 512
+STACK_PARTS = ("positions", "attention", "cross", "feedforward", "norms", "residuals")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one part of a model has and does: parameters, and FLOPs of a forward pass."""
+
+    name: str
+    parameters: int
+    flops: int
+
+
+@dataclass(frozen=True)
+class Count:
+    """What a model has and does, shared blocks counted once as parameters, each time as FLOPs."""
+
+    parts: tuple[Part, ...]
+    embedding: int  # parameters in tables that are looked up: tokens, positions, types
+    length: int
+    batch: int
+
+    @property
+    def parameters(self) -> int:
+        """All parameters."""
+        return sum(part.parameters for part in self.parts)
+
+    @property
+    def non_embedding(self) -> int:
+        """Parameters outside the tables that are looked up."""
+        return self.parameters - self.embedding
+
+    @property
+    def flops(self) -> int:
+        """FLOPs of one forward pass of the whole batch."""
+        return sum(part.flops for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that a model needs besides the work space of its kernels."""
+
+    parameters: int
+    cache: int
+    activations: int
+
+
+def count(spec: Model, length: int | None = None, batch: int = 1) -> Count:
+    """Parameters and forward FLOPs of a model at a length, which an encoder's input has too.
+
+    Without a length, that of the position table, or 512. Images have the length of their patches.
+    """
+    length = checked_length(spec, length, batch)
+    tree = census(spec)
+    parameters, work = _parameters(spec, tree), flops(spec, length, batch)
+    tables = sum(e.size() * n for e, n in tree.walk() if e.kind == "Embedding")
+    names = [name for name in parameters if parameters[name] or work[name]]
+    parts = tuple(Part(name, parameters[name], work[name]) for name in names)
+    return Count(parts, tables, positions(spec, length), batch)
+
+
+def checked_length(spec: Model, length: int | None = None, batch: int = 1) -> int:
+    """The length, or the model's own where none is given; an error if the model is shorter."""
+    limits = [(p, _limit(m)) for p, m in models(spec)]
+    known = [limit for _, limit in limits if limit is not None]
+    length = length if length is not None else min(known, default=DEFAULT_LENGTH)
+    if length < 1 or batch < 1:
+        raise SpecError(f"length and batch are at least 1, not {length} and {batch}")
+    for path, limit in limits:
+        if limit is not None and length > limit:
+            raise SpecError(f"length {length} is beyond the {limit} positions of {path}embed")
+    return length
+
+
+def _limit(model: Model) -> int | None:
+    """The longest sequence of tokens that a model has positions for."""
+    if isinstance(model.embed.source, Patches):
+        return None
+    tables = (model.embed.position, model.stack.untied)
+    return min((t.length for t in tables if isinstance(t, Learned | Untied)), default=None)
+
+
+def _parameters(spec: Model, tree: Entry) -> dict[str, int]:
+    """Parameters by part, in the order in which a pass meets them."""
+    found: dict[str, int] = {}
+    if spec.encoder:
+        inner = _parameters(spec.encoder, tree.child("encoder"))
+        found = {f"encoder.{name}": n for name, n in inner.items()}
+    found["embed"] = tree.child("embed").size()
+    found |= _stack_parameters(spec, tree.child("stack"))
+    found["head"] = tree.child("head").size() if spec.head else 0
+    return found
+
+
+def _stack_parameters(spec: Model, tree: Entry) -> dict[str, int]:
+    found: dict[str, int] = dict.fromkeys(STACK_PARTS, 0)
+    for child in tree.children:
+        if child.name != "blocks":
+            found["norms" if child.name == "norm" else "positions"] += child.size()
+    uses = Counter(sub for block in layout(spec.stack).blocks for sub in block)
+    for sub, times in uses.items():
+        for child in sublayer("", sub, spec.dim).children:
+            part = {"branch": sub.kind, "residual": "residuals"}.get(child.name, "norms")
+            found[part] += child.size() * times
+    return found
+
+
+def memory(spec: Model, length: int, batch: int = 1, bytes_per: int = 4) -> Memory:
+    """Bytes for parameters, for the key-value cache at a length, and for training activations.
+
+    The cache holds the keys and values of every application of causal self-attention and of
+    cross-attention. Activations are an estimate of what autograd keeps: inputs of norms and of
+    matrix products, q, k and v, both sides of activations, and logits; not scores and dropout
+    masks, which fused and chunked attention don't keep. A reversible stack keeps two streams and
+    what its largest sublayer needs.
+    """
+    length = checked_length(spec, length, batch)
+    parameters = census(spec).size()
+    kept = sum(_activations(model, length, batch) for _, model in models(spec))
+    cached = sum(_cache(model, length, batch) for _, model in models(spec))
+    return Memory(parameters * bytes_per, cached * bytes_per, kept * bytes_per)
+
+
+def _cache(model: Model, length: int, batch: int) -> int:
+    at = sizes(model, length, batch)
+    total = 0
+    for sub in applications(model.stack):
+        a = sub.branch
+        if isinstance(a, Attention) and (a.causal or a.cross):
+            total += batch * (at.source if a.cross else at.rows) * _pair(a, model.dim)
+    return total
+
+
+def _pair(a: Attention, dim: int) -> int:
+    """Channels of the keys and values of one position."""
+    groups = a.kv_heads or a.heads
+    keys = qk_dim(a, dim) * (1 if a.collaborate is not None else groups)
+    return keys + groups * head_dim(a, dim)
+
+
+def _activations(model: Model, length: int, batch: int) -> int:
+    at = sizes(model, length, batch)
+    each = [batch * _kept(sub, model.dim, at.rows, at.source) for sub in applications(model.stack)]
+    streams = 2 * batch * at.rows * model.dim
+    stack = streams + max(each) if model.stack.reversible else sum(each)
+    ends = batch * at.rows * model.dim * (2 if model.stack.final_norm else 1)
+    return stack + ends + _head(model, length, batch)
+
+
+def _kept(sub: Sublayer, dim: int, rows: int, source: int) -> int:
+    """Numbers that one application of a sublayer keeps for one sequence."""
+    norms = {"pre": 1, "post": 1, "sandwich": 2}[sub.place] if sub.norm else 0
+    stream = rows * dim * (1 + norms)
+    a = sub.branch
+    if isinstance(a, FeedForward):
+        return stream + rows * (a.hidden or 4 * dim) * (4 if a.gated else 2)
+    queries = qk_dim(a, dim) if a.collaborate is not None else a.heads * qk_dim(a, dim)
+    out = a.heads * head_dim(a, dim) + (2 * dim if a.gate == "glu" else 0)
+    return stream + rows * (queries + out) + (source if a.cross else rows) * _pair(a, dim)
+
+
+def _head(model: Model, length: int, batch: int) -> int:
+    """Numbers that the head keeps: its outputs, and the input of its last product."""
+    rows = batch * positions(model, length)
+    match model.head:
+        case Vocabulary(dense=dense):
+            return rows * (vocabulary(model) + (2 * model.dim if dense else 0))
+        case Classes(count=classes, hidden=hidden):
+            return batch * (classes + 2 * (hidden or 0))
+        case Pooler():
+            return batch * 2 * model.dim
+        case Project(size=size):
+            return rows * size
+        case None:
+            return 0

@@ -1,0 +1,174 @@
+"""Floating-point operations of a forward pass, from the spec alone.
+
+A product of (m, k) and (k, n) counts 2·m·n·k; only matrix products count. Attention counts all
+queries times all keys, whatever the mask leaves out. Every application of a block counts.
+Letters: B batch, Q queries, S positions that are read, H heads, G key heads.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from anyformer.model.census import head_width, vocabulary
+from anyformer.model.census_attention import self_attention
+from anyformer.spec import (
+    XL,
+    Attention,
+    Classes,
+    FeedForward,
+    Gated,
+    Model,
+    Patches,
+    Pooler,
+    Relative,
+    Shaw,
+    Stack,
+    Sublayer,
+    Values,
+    Vocabulary,
+    layout,
+)
+from anyformer.spec.rules import head_dim, qk_dim
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a stack works on: batch, its own positions, and those of the sequence it may read."""
+
+    batch: int
+    rows: int
+    source: int
+
+
+def positions(model: Model, length: int) -> int:
+    """Positions that leave the model: the length, or an image's patches and class token."""
+    source = model.embed.source
+    if isinstance(source, Patches):
+        return (source.image // source.patch) ** 2 + source.cls
+    return length
+
+
+def sizes(model: Model, length: int, batch: int) -> Sizes:
+    """What the stack of a model works on; memory tokens stay inside their own stack."""
+    source = positions(model.encoder, length) if model.encoder else length
+    return Sizes(batch, positions(model, length) + model.embed.memory, source)
+
+
+def applications(stack: Stack) -> Iterator[Sublayer]:
+    """Every sublayer, in the order in which they run and as often."""
+    plan = layout(stack)
+    return (sub for i in plan.schedule for sub in plan.blocks[i])
+
+
+def flops(model: Model, length: int, batch: int = 1) -> Counter[str]:
+    """FLOPs of one forward pass by part: embed, attention, cross, feedforward, head and others."""
+    at = sizes(model, length, batch)
+    found = Counter({"embed": _embed(model, length, batch)})
+    found["positions"] = _untied(model, at)
+    carried: Counter[str] = Counter()
+    for sub in applications(model.stack):
+        if isinstance(sub.branch, FeedForward):
+            found[sub.kind] += _feedforward(sub.branch, model.dim, at)
+        else:
+            carried[sub.kind] += sub.branch.carry
+            earlier = carried[sub.kind] - 1 if sub.branch.carry else 0
+            found[sub.kind] += _attention(sub.branch, model, at, earlier)
+        if isinstance(sub.residual, Gated):
+            found["residuals"] += 2 * at.batch * at.rows * 6 * model.dim**2
+    found["head"] = _head(model, batch * positions(model, length), batch)
+    if model.encoder:
+        inner = flops(model.encoder, length, batch)
+        found.update({f"encoder.{part}": n for part, n in inner.items()})
+    return found
+
+
+def _embed(model: Model, length: int, batch: int) -> int:
+    source, width = model.embed.source, model.embed.dim or model.dim
+    rows = batch * positions(model, length)
+    total = 2 * rows * width * model.dim if model.embed.dim is not None else 0
+    if isinstance(source, Patches):
+        patches = rows - batch * source.cls
+        total += 2 * patches * source.patch**2 * source.channels * width
+    if isinstance(source, Values) and source.size is not None:
+        total += 2 * rows * source.size * width
+    return total
+
+
+def _feedforward(spec: FeedForward, dim: int, at: Sizes) -> int:
+    matrices = 3 if spec.gated else 2
+    return 2 * at.batch * at.rows * dim * (spec.hidden or 4 * dim) * matrices
+
+
+def _attention(spec: Attention, model: Model, at: Sizes, earlier: int) -> int:
+    """Of one application; `earlier` applications below carry their scores to it."""
+    read = at.source if spec.cross else at.rows
+    pairs = at.batch * spec.heads * at.rows * (read + spec.memory)
+    values, keys = head_dim(spec, model.dim), qk_dim(spec, model.dim)
+    mixes = {"no": 0, "pre": 1, "post": 1, "both": 2}[spec.talking]
+    terms = () if spec.cross else (*spec.relative, *model.stack.relative)
+    channels = keys * (1 + earlier) + values + spec.heads * mixes
+    if model.stack.untied and not spec.cross:
+        channels += values + 2 * model.stack.untied.cls
+    by_distance = at.batch * spec.heads * at.rows * read * keys * _tables(terms)
+    own = _projected(terms, spec, model.dim, at.rows)
+    return 2 * (pairs * channels + by_distance) + _linears(spec, model.dim, at, read) + own
+
+
+def _linears(spec: Attention, dim: int, at: Sizes, read: int) -> int:
+    """The maps to q, k and v and from the heads to the stream."""
+    H, G = spec.heads, spec.kv_heads or spec.heads
+    values, keys = head_dim(spec, dim), qk_dim(spec, dim)
+    shared = spec.collaborate is not None
+    to_q, to_k = (keys, keys) if shared else (H * keys, G * keys)
+    out = H * values * (2 if spec.gate == "glu" else 1)
+    wide = spec.context or dim
+    return 2 * at.batch * (at.rows * dim * (to_q + out) + read * wide * (to_k + G * values))
+
+
+def _tables(terms: tuple[Relative, ...]) -> int:
+    """Products with tables of vectors by distance: one for the queries' side, one for the keys'."""
+    by_query = any(isinstance(term, Shaw | XL) for term in terms)
+    by_key = any(isinstance(term, Shaw) and term.key_side for term in terms)
+    return by_query + by_key
+
+
+def _projected(terms: tuple[Relative, ...], spec: Attention, dim: int, rows: int) -> int:
+    """Transformer-XL's projection of the sinusoids of all distances, and its bias by distance."""
+    width = spec.heads * qk_dim(spec, dim)
+    total = 0
+    for term in terms:
+        if isinstance(term, XL):
+            back = min(rows - 1, term.clamp or rows)
+            total += 2 * (back + 1 if spec.causal else 2 * back + 1) * (dim + 1) * width
+    return total
+
+
+def _untied(model: Model, at: Sizes) -> int:
+    """The projections of positions that the stack makes once for all of its self-attentions."""
+    if model.stack.untied is None:
+        return 0
+    served = self_attention(model.stack)
+    return 2 * 2 * at.rows * model.dim * served.heads * head_dim(served, model.dim)
+
+
+def _head(model: Model, rows: int, batch: int) -> int:
+    head, dim = model.head, model.dim
+    if head is None:
+        return 0
+    if isinstance(head, Vocabulary):
+        return 2 * rows * _vocabulary(head, model)
+    if isinstance(head, Classes):
+        width = head.hidden or dim
+        return 2 * batch * ((dim * width if head.hidden else 0) + width * head.count)
+    return 2 * batch * dim**2 if isinstance(head, Pooler) else 2 * rows * dim * head.size
+
+
+def _vocabulary(head: Vocabulary, model: Model) -> int:
+    """Multiplications for one position."""
+    width, narrow = head_width(head, model), model.embed.dim
+    total = model.dim * width if head.dense else 0
+    if head.tied and narrow is not None and not head.dense:
+        return total + model.dim * narrow + narrow * vocabulary(model)
+    return total + width * vocabulary(model)

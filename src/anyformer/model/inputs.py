@@ -1,0 +1,197 @@
+"""What a model is called with: Hugging Face's argument names, checked before any compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anyformer import spec as S
+from anyformer.errors import InputError, known_or_raise
+from anyformer.parts.state import Past
+
+
+@dataclass
+class Inputs:
+    """The arguments of one call. B batch, N positions, K remembered and new positions."""
+
+    input_ids: Tensor | None = None  # (B, N)
+    inputs_embeds: Tensor | None = None  # (B, N, E), in place of input_ids
+    input_values: Tensor | None = None  # (B, N, size)
+    pixel_values: Tensor | None = None  # (B, C, H, W)
+    attention_mask: Tensor | None = None  # (B, N or K), 1 for real positions
+    token_type_ids: Tensor | None = None  # (B, N)
+    position_ids: Tensor | None = None  # (1 or B, N)
+    document_ids: Tensor | None = None  # (B, N): packed rows, documents don't see each other
+    prefix_lengths: Tensor | None = None  # (B,): a prefix that is seen from both sides
+    decoder_input_ids: Tensor | None = None
+    decoder_attention_mask: Tensor | None = None
+    encoder_hidden_states: Tensor | None = None  # (B, M, d), in place of the encoder's work
+    encoder_attention_mask: Tensor | None = None  # (B, M)
+    labels: Tensor | None = None
+    past_key_values: Past | None = None
+    use_cache: bool = False
+    mems: Past | None = None
+    return_mems: bool = False
+    output_hidden_states: bool = False
+    output_attentions: bool = False
+
+
+@dataclass
+class Sequence:
+    """What one stack reads."""
+
+    x: Tensor  # ids, values or an image
+    embedded: bool = False  # x is inputs_embeds
+    mask: Tensor | None = None
+    types: Tensor | None = None
+    positions: Tensor | None = None
+    documents: Tensor | None = None
+    prefix: Tensor | None = None
+
+
+def read(input_ids: Tensor | None, named: dict[str, Any]) -> Inputs:
+    """The arguments of a call, unknown names refused."""
+    known = [f.name for f in fields(Inputs)]
+    for name in named:
+        known_or_raise(name, known, "argument of the model", InputError)
+    return Inputs(input_ids=input_ids, **named)
+
+
+def source_of(spec: S.Model, given: Inputs) -> Sequence:
+    """The sequence that a model without encoder, or an encoder, reads."""
+    x, embedded = _main(spec, given)
+    return Sequence(
+        x,
+        embedded,
+        given.attention_mask,
+        given.token_type_ids,
+        given.position_ids,
+        given.document_ids,
+        given.prefix_lengths,
+    )
+
+
+def target_of(given: Inputs) -> Sequence:
+    """The sequence that the decoder of an encoder-decoder reads."""
+    if given.decoder_input_ids is None:
+        raise InputError("an encoder-decoder needs decoder_input_ids beside the encoder's input")
+    return Sequence(given.decoder_input_ids, mask=given.decoder_attention_mask)
+
+
+NAMES = {S.Tokens: "input_ids", S.Patches: "pixel_values", S.Values: "input_values"}
+
+
+def _main(spec: S.Model, given: Inputs) -> tuple[Tensor, bool]:
+    wanted = NAMES[type(spec.embed.source)]
+    allowed = {wanted, "inputs_embeds"} if wanted == "input_ids" else {wanted}
+    names = ("input_ids", "inputs_embeds", "input_values", "pixel_values")
+    there = [n for n in names if getattr(given, n) is not None]
+    wrong = [n for n in there if n not in allowed]
+    if wrong or len(there) != 1:
+        got = ", ".join(there) or "nothing"
+        raise InputError(f"this model reads {' or '.join(sorted(allowed))}, one of them; got {got}")
+    return getattr(given, there[0]), there[0] == "inputs_embeds"
+
+
+def check_sequence(spec: S.Model, seq: Sequence, past: Past | None) -> None:
+    """Raise where a sequence can't be read: rank, dtype, range, length, shapes that disagree."""
+    source = spec.embed.source
+    if isinstance(source, S.Patches):
+        _check_image(seq.x, source)
+        rows = (source.image // source.patch) ** 2 + source.cls
+    else:
+        _check_rows(spec, seq)
+        rows = seq.x.shape[1]
+    if rows == 0 or seq.x.shape[0] == 0:
+        raise InputError("the input is empty: it needs a row and a position at least")
+    _check_length(spec, seq, rows, past)
+    _check_companions(seq, rows, past, spec)
+
+
+def _check_image(x: Tensor, source: S.Patches) -> None:
+    want = (source.channels, source.image, source.image)
+    if x.dim() != 4 or tuple(x.shape[1:]) != want or not x.is_floating_point():
+        raise InputError(
+            f"pixel_values must be floats of shape (batch, {', '.join(map(str, want))}), "
+            f"not {x.dtype} {tuple(x.shape)}"
+        )
+
+
+def _check_rows(spec: S.Model, seq: Sequence) -> None:
+    source, x = spec.embed.source, seq.x
+    if isinstance(source, S.Tokens) and not seq.embedded:
+        _check_ids("input_ids", x, source.vocab)
+        return
+    width = spec.embed.dim or spec.dim
+    size = source.size if isinstance(source, S.Values) and source.size is not None else width
+    if x.dim() != 3 or x.shape[-1] != size or not x.is_floating_point():
+        raise InputError(
+            f"the input must be floats of shape (batch, length, {size}), not {x.dtype} {tuple(x.shape)}"
+        )
+
+
+def _check_ids(name: str, ids: Tensor, count: int) -> None:
+    if ids.dim() != 2 or ids.dtype not in (torch.int64, torch.int32):
+        raise InputError(
+            f"{name} must be integers of shape (batch, length), not {ids.dtype} {tuple(ids.shape)}"
+        )
+    if _readable(ids) and ids.numel():
+        low, high = (int(v) for v in ids.aminmax())
+        if low < 0 or high >= count:
+            raise InputError(f"{name} hold {low if low < 0 else high}, outside 0..{count - 1}")
+
+
+def _readable(x: Tensor) -> bool:
+    """Whether values may be looked at without waiting for a device or breaking a compiled graph."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def _check_length(spec: S.Model, seq: Sequence, rows: int, past: Past | None) -> None:
+    limits = [p.length for p in (spec.embed.position, spec.stack.untied) if p and _bounded(p)]
+    if not limits:
+        return
+    limit, seen = min(limits), past.seen if past is not None else 0
+    if seq.positions is not None:
+        if _readable(seq.positions) and int(seq.positions.max()) >= limit:
+            raise InputError(f"position_ids reach {int(seq.positions.max())}, beyond {limit - 1}")
+    elif seen + rows > limit:
+        raise InputError(
+            f"{seen + rows} positions, but the model has {limit}: shorten the input, or build it "
+            f"with a greater position length or with relative positions"
+        )
+
+
+def _bounded(position: Any) -> bool:
+    return isinstance(position, (S.Learned, S.Untied))
+
+
+def _check_companions(seq: Sequence, rows: int, past: Past | None, spec: S.Model) -> None:
+    batch = seq.x.shape[0]
+    total = rows + (past.length if past is not None else 0)
+    memory = spec.embed.memory if past is not None else 0
+    _shaped("attention_mask", seq.mask, [(batch, rows), (batch, total), (batch, total - memory)])
+    _shaped("token_type_ids", seq.types, [(batch, rows)])
+    _shaped("position_ids", seq.positions, [(batch, rows), (1, rows)])
+    _shaped("document_ids", seq.documents, [(batch, rows)])
+    _shaped("prefix_lengths", seq.prefix, [(batch,)])
+    if seq.types is not None:
+        if not spec.embed.types:
+            raise InputError("this model has no token types: leave token_type_ids out")
+        _check_ids("token_type_ids", seq.types, spec.embed.types)
+    if seq.documents is not None and (past is not None or spec.embed.memory):
+        raise InputError("document_ids don't go with a cache, memories or memory tokens")
+    if seq.prefix is not None and past is not None:
+        raise InputError("prefix_lengths don't go with a cache or memories: give the whole row")
+
+
+def _shaped(name: str, value: Tensor | None, shapes: list[tuple[int, ...]]) -> None:
+    if value is None:
+        return
+    if tuple(value.shape) not in shapes:
+        wanted = " or ".join(str(s) for s in dict.fromkeys(shapes))
+        raise InputError(f"{name} must have shape {wanted}, not {tuple(value.shape)}")
+    if value.is_floating_point() or value.is_complex():
+        raise InputError(f"{name} must hold integers or booleans, not {value.dtype}")

@@ -1,0 +1,203 @@
+"""Whole models: embed, stack, head, and an encoder where the stack is a decoder."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anyformer import spec as S
+from anyformer.errors import InputError
+from anyformer.model import begin
+from anyformer.model.embed import Embed
+from anyformer.model.heads import Pooler, Vocabulary
+from anyformer.model.inputs import Inputs, Sequence, check_sequence, read, source_of, target_of
+from anyformer.model.output import Output
+from anyformer.model.stack import Stack
+from anyformer.parts import build as build_part
+from anyformer.parts.init import initialise
+from anyformer.parts.state import Call, Past
+
+
+class Model(nn.Module):
+    """A model as its spec says. Call it with Hugging Face's argument names; it returns an Output."""
+
+    def __init__(self, spec: S.Model, *, own_tokens: bool = True, stack: Stack | None = None):
+        super().__init__()
+        self.spec = spec
+        self.embed = Embed(spec.embed, spec.dim, own_tokens)
+        self.stack = Stack(spec.stack, spec.dim) if stack is None else stack
+        self.head = build_part(spec.head, spec) if spec.head is not None else None
+        self.encoder = None
+        if spec.encoder is not None:
+            self.encoder = Model(spec.encoder, own_tokens=not spec.share_tokens)
+        branch = spec.init.std
+        if spec.init.depth_scaled:
+            branch /= (2 * len(self.stack.schedule)) ** 0.5
+        initialise(self, spec.init.std, branch)
+
+    def forward(self, input_ids: Tensor | None = None, **named: Any) -> Output:
+        """Read one batch; see anyformer.model.inputs.Inputs for the arguments."""
+        given = read(input_ids, named)
+        context, context_keep = self._context(given)
+        seq = source_of(self.spec, given) if self.encoder is None else target_of(given)
+        return self._decode(seq, given, context, context_keep)
+
+    def _context(self, given: Inputs) -> tuple[Tensor | None, Tensor | None]:
+        """The sequence that cross-attention reads, and which of its positions are real."""
+        past = given.past_key_values
+        if past is not None and past.context is not None:
+            return past.context, past.context_keep
+        if self.encoder is None or given.encoder_hidden_states is not None:
+            mask = given.encoder_attention_mask
+            if mask is None and self.encoder is not None:
+                mask = given.attention_mask
+            keep = None if mask is None or bool(mask.all()) else mask.bool()
+            _check_context(given.encoder_hidden_states, keep)
+            return given.encoder_hidden_states, keep
+        assert self.encoder is not None
+        seq = source_of(self.encoder.spec, given)
+        out = self.encoder._decode(seq, Inputs(), None, None, self.token_table())
+        keep = None if seq.mask is None or bool(seq.mask.all()) else seq.mask.bool()
+        return out.last_hidden_state, keep
+
+    def token_table(self) -> Tensor | None:
+        """The token embeddings (V, E), where this model has its own."""
+        return self.embed.token.weight if self.embed.token is not None else None
+
+    def _decode(
+        self,
+        seq: Sequence,
+        given: Inputs,
+        context: Tensor | None,
+        context_keep: Tensor | None,
+        table: Tensor | None = None,
+    ) -> Output:
+        past = _past(given, self.spec)
+        check_sequence(self.spec, seq, past)
+        vectors = seq.x if seq.embedded else self.embed.vectors(seq.x, table)
+        memory = self.embed.memory if past is None else None
+        pinned = self.spec.embed.memory
+        layout = begin.arrange(seq, vectors.shape[1], 0 if memory is None else pinned, past, vectors.device)
+        x = self.embed(vectors, layout.positions, seq.types)
+        x = _with_memory(x, memory, layout.order)
+        call = Call(
+            length=x.shape[1],
+            positions=layout.whole,
+            keep=layout.keep,
+            right=layout.right,
+            documents=seq.documents,
+            prefix=seq.prefix,
+            context=context,
+            context_keep=context_keep,
+            past=past,
+            following=_following(given, past, layout, self.spec, context, context_keep),
+            weights=[] if given.output_attentions else None,
+            hidden=[] if given.output_hidden_states else None,
+        )
+        x = self.stack(x, call)
+        drop = 0 if memory is None else memory.shape[0]
+        return self._answer(_without_memory(x, drop, layout.order), call, given, layout.keep, drop)
+
+    def _answer(
+        self, x: Tensor, call: Call, given: Inputs, keep: Tensor | None, drop: int
+    ) -> Output:
+        out = Output(last_hidden_state=x, encoder_last_hidden_state=call.context)
+        following = call.following
+        if following is not None:
+            following.context, following.context_keep = call.context, call.context_keep
+            out.past_key_values = following if following.is_cache else None
+            out.mems = None if following.is_cache else following
+        if call.hidden is not None:
+            out.hidden_states = (*(h[:, drop:] for h in call.hidden), x)
+        out.attentions = None if call.weights is None else tuple(call.weights)
+        real = None if keep is None or call.start else keep[:, -x.shape[1] :]
+        if isinstance(self.head, Vocabulary):
+            out.logits = self.head(x, self.token_table())
+        elif isinstance(self.head, Pooler):
+            out.pooler_output = self.head(x, real)
+        elif self.head is not None:
+            out.logits = self.head(x, real)
+        if given.labels is not None:
+            out.loss = self._loss(out.logits, given.labels)
+        return out
+
+    def _loss(self, logits: Tensor | None, labels: Tensor) -> Tensor:
+        """Cross-entropy: of the next token for causal models, of the same position else."""
+        if logits is None or logits.shape[: labels.dim()] != labels.shape:
+            shape = None if logits is None else tuple(logits.shape)
+            raise InputError(f"labels {tuple(labels.shape)} don't fit logits {shape}")
+        causal = all(s.branch.causal for s in self.spec.stack.block if _is_self(s))
+        if self.encoder is None and causal and isinstance(self.head, Vocabulary):
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        wide = logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32))
+        return F.cross_entropy(wide, labels.flatten())
+
+    def generate(self, *inputs: Any, **options: Any) -> Tensor:
+        """Continue a batch of prompts; see anyformer.generate.generate."""
+        return importlib.import_module("anyformer.generate").generate(self, *inputs, **options)
+
+    def save_pretrained(self, folder: Any) -> None:
+        """Write spec and weights to a folder that anyformer.load reads."""
+        importlib.import_module("anyformer.checkpoint").save(self, folder)
+
+
+def _is_self(sub: S.Sublayer) -> bool:
+    return sub.kind == "attention"
+
+
+def build(spec: S.Model) -> Model:
+    """The model that a spec describes, with fresh weights; a spec that breaks a rule is refused."""
+    return Model(S.check(spec))
+
+
+def _check_context(context: Tensor | None, keep: Tensor | None) -> None:
+    if keep is not None and (context is None or keep.shape != context.shape[:2]):
+        shape = None if context is None else tuple(context.shape[:2])
+        raise InputError(f"encoder_attention_mask {tuple(keep.shape)} doesn't fit the context {shape}")
+
+
+def _past(given: Inputs, spec: S.Model) -> Past | None:
+    """What is remembered, of whichever kind; an empty cache is none."""
+    if given.past_key_values is not None and (given.mems is not None or given.return_mems):
+        raise InputError("pass either past_key_values or mems: a cache or segment memories")
+    if (given.mems is not None or given.return_mems) and not spec.stack.recurrence:
+        raise InputError("this model has no segment memory: set stack.recurrence in its spec")
+    past = given.past_key_values if given.past_key_values is not None else given.mems
+    return past if past is not None and past.length > 0 else None
+
+
+def _following(
+    given: Inputs,
+    past: Past | None,
+    layout: begin.Layout,
+    spec: S.Model,
+    context: Tensor | None,
+    context_keep: Tensor | None,
+) -> Past | None:
+    """What the next call will remember; None if nothing is asked."""
+    if given.return_mems:
+        return begin.remember(past, layout, spec.stack.recurrence, spec.embed.memory)
+    if given.use_cache or given.past_key_values is not None:
+        following = begin.remember(past, layout, None, 0)
+        following.context, following.context_keep = context, context_keep
+        return following
+    return None
+
+
+def _with_memory(x: Tensor, memory: Tensor | None, order: Tensor | None) -> Tensor:
+    """Memory tokens in front of x (B, N, d), behind any padding on the left."""
+    if memory is None:
+        return x
+    x = torch.cat([memory.to(x.dtype).expand(x.shape[0], -1, -1), x], 1)
+    return x if order is None else x.gather(1, order[..., None].expand_as(x))
+
+
+def _without_memory(x: Tensor, drop: int, order: Tensor | None) -> Tensor:
+    """The input's positions (B, N, d) of the stream, in the input's order."""
+    if order is not None:
+        x = torch.empty_like(x).scatter(1, order[..., None].expand_as(x), x)
+    return x[:, drop:]

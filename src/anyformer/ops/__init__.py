@@ -1,0 +1,1 @@
+"""Pure tensor functions: they know no spec and no module."""

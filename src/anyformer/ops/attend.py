@@ -1,0 +1,98 @@
+"""The one place where a kernel is chosen.
+
+A plan says what it needs, a backend what it can; `choose` takes the first backend, fastest
+first, that covers the plan where q lives. A backend asked by name runs or says why it can't.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from anyformer.errors import BackendError, known_or_raise
+from anyformer.ops import flex as flex_
+from anyformer.ops import sdpa as sdpa_
+from anyformer.ops.chunked import chunked
+from anyformer.ops.eager import eager
+from anyformer.ops.mask import Padding, parts
+from anyformer.ops.plan import Plan
+
+SMALL = 1 << 22  # scores that may be written out: 16 MiB in float32
+
+Test = Callable[[Tensor, Tensor, Tensor, Plan], bool]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A way to run plans: what it can do, why it can't run one here, when it is the fast choice."""
+
+    run: Callable[[Tensor, Tensor, Tensor, Plan], Tensor]
+    can: frozenset[str]
+    lacks: Callable[[Tensor, Tensor, Tensor, Plan], str | None] = lambda q, k, v, plan: None
+    wanted: Test = lambda q, k, v, plan: True
+
+
+def _short_and_low(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
+    """Where plain products beat the fused kernel: half precision on a CPU, up to 512 keys."""
+    half = q.dtype in (torch.bfloat16, torch.float16)
+    return not q.is_cuda and half and k.shape[2] <= 512 and q.shape[2] > 1
+
+
+def _small(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
+    return q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] <= SMALL or _short_and_low(q, k, v, plan)
+
+
+ALL = frozenset({"mask", "relative", "mods", "rows", "dropout"})
+
+BACKENDS = {  # fastest first
+    "sdpa": Backend(
+        sdpa_.sdpa,
+        frozenset({"mask", "dropout"}),
+        sdpa_.lacks,
+        lambda q, k, v, plan: not _short_and_low(q, k, v, plan),
+    ),
+    "flex": Backend(
+        flex_.flex,
+        frozenset({"mask", "relative", "mods"}),
+        flex_.lacks,
+        lambda q, k, v, plan: q.is_cuda and not any(t.requires_grad for t in plan.tensors()),
+    ),
+    "eager": Backend(eager, ALL, wanted=_small),
+    "chunked": Backend(chunked, ALL),
+}
+
+
+def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan, backend: str = "auto") -> Tensor:
+    """q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) -> (B, H, Q, E); queries of padding get zeros."""
+    out = BACKENDS[choose(q, k, v, plan, backend)].run(q, k, v, plan)
+    for mask in parts(plan.mask):
+        if isinstance(mask, Padding) and mask.queries:
+            real = mask.keep[:, plan.start : plan.start + q.shape[2]]
+            out = out * real[:, None, :, None]
+    return out
+
+
+def choose(q: Tensor, k: Tensor, v: Tensor, plan: Plan, backend: str = "auto") -> str:
+    """The name of the backend that runs a plan."""
+    if backend != "auto":
+        known_or_raise(backend, ["auto", *BACKENDS], "backend", BackendError)
+        reason = refusal(backend, q, k, v, plan)
+        if reason:
+            raise BackendError(f"backend {backend!r} {reason}; use backend='auto'")
+        return backend
+    for name, b in BACKENDS.items():
+        if b.wanted(q, k, v, plan) and refusal(name, q, k, v, plan) is None:
+            return name
+    raise BackendError("no backend runs this plan")
+
+
+def refusal(name: str, q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
+    """Why a backend can't run a plan here, with the field that asks too much; None if it can."""
+    needs = plan.needs()
+    fields = sorted(field for need, field in needs.items() if need not in BACKENDS[name].can)
+    if fields:
+        return f"can't run the plan's {', '.join(fields)}"
+    return BACKENDS[name].lacks(q, k, v, plan)

@@ -1,0 +1,129 @@
+"""Every plan in memory linear in the length: a block of queries at a time, recomputed backwards.
+
+Blocks are eager blocks, so nothing is written twice. Only q, k, v and the output are kept; the
+backward pass builds each block's scores again. Keys that a mask's span rules out are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from anyformer.ops.eager import Place, block, widen
+from anyformer.ops.plan import Plan
+
+SCORES = 1 << 20  # scores of one block: 4 MiB in float32, which stays in a core's cache
+QUERIES = 128  # queries of one block, fewer where the keys are many
+
+
+@dataclass(frozen=True)
+class Block:
+    """Batch rows, queries and keys of one block, and where they stand."""
+
+    rows: slice
+    queries: slice
+    keys: slice
+    at: Place
+
+
+def chunked(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
+    """q (B, H, Q, D), k and v (B, G, K, D) -> (B, H, Q, D)."""
+    k, v = widen(k, q.shape[1]), widen(v, q.shape[1])
+    return _Chunked.apply(plan, q, k, v, *plan.tensors())  # type: ignore[no-any-return]
+
+
+def blocks(q: Tensor, k: Tensor, plan: Plan) -> Iterator[Block]:
+    """The blocks of a call, in order."""
+    batch, heads, queries, keys = *q.shape[:3], k.shape[2]
+    step = max(16, min(QUERIES, queries, SCORES // (heads * keys)))
+    rows = max(1, SCORES // (heads * min(step, queries) * keys))
+    for row in range(0, batch, rows):
+        for first in range(0, queries, step):
+            last = min(first + step, queries)
+            low, high = _span(plan, first, last, keys)
+            place = Place(row, plan.start + first, low - plan.lead)
+            yield Block(slice(row, row + rows), slice(first, last), slice(low, high), place)
+
+
+def _span(plan: Plan, first: int, last: int, keys: int) -> tuple[int, int]:
+    if plan.mask is None:
+        return 0, keys
+    low, high = plan.mask.span(plan.start + first, plan.start + last - 1, keys - plan.lead)
+    low, high = (0 if plan.lead else low), high + plan.lead
+    return (low, high) if high > low else (0, 1)
+
+
+class _Chunked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, plan: Plan, q: Tensor, k: Tensor, v: Tensor, *tensors: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.plan = plan
+        ctx.random = random_state(q) if plan.dropout else None
+        ctx.save_for_backward(q, k, v)
+        out = q.new_empty((*q.shape[:3], v.shape[3]))
+        for b in blocks(q, k, plan):
+            keys = (b.rows, slice(None), b.keys)
+            out[b.rows, :, b.queries] = block(
+                q[b.rows, :, b.queries], k[keys], v[keys], plan, b.at
+            )
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        q, k, v = ctx.saved_tensors
+        plan: Plan = ctx.plan
+        learned = [t for t in plan.tensors() if t.requires_grad]
+        dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        sums: list[Tensor | None] = [None] * len(learned)
+        with torch.enable_grad(), random_from(ctx.random, q):
+            for b in blocks(q, k, plan):
+                query, keys = (b.rows, slice(None), b.queries), (b.rows, slice(None), b.keys)
+                leaves = [t.detach().requires_grad_() for t in (q[query], k[keys], v[keys])]
+                out = block(*leaves, plan, b.at)
+                found = torch.autograd.grad(out, [*leaves, *learned], grad[query], allow_unused=True)
+                dq[query] = found[0] if found[0] is not None else 0
+                _add(dk[keys], found[1])
+                _add(dv[keys], found[2])
+                sums = [_total(a, b) for a, b in zip(sums, found[3:], strict=True)]
+        given = iter(sums)
+        rest = [next(given) if t.requires_grad else None for t in plan.tensors()]
+        return (None, dq, dk, dv, *rest)
+
+
+def _add(target: Tensor, found: Tensor | None) -> None:
+    if found is not None:
+        target += found
+
+
+def _total(total: Tensor | None, found: Tensor | None) -> Tensor | None:
+    return found if total is None else total if found is None else total + found
+
+
+def random_state(like: Tensor) -> Tensor:
+    """The state of the random numbers of a tensor's device."""
+    return torch.cuda.get_rng_state(like.device) if like.is_cuda else torch.get_rng_state()
+
+
+class random_from:  # noqa: N801
+    """Within it, random numbers of a tensor's device go on from a kept state; None: as they are."""
+
+    def __init__(self, state: Tensor | None, like: Tensor):
+        self.state, self.like = state, like
+        self.fork = torch.random.fork_rng(
+            [like.device] if like.is_cuda else [], enabled=state is not None
+        )
+
+    def __enter__(self) -> None:
+        self.fork.__enter__()
+        if self.state is not None:
+            if self.like.is_cuda:
+                torch.cuda.set_rng_state(self.state, self.like.device)
+            else:
+                torch.set_rng_state(self.state)
+
+    def __exit__(self, *args: object) -> None:
+        self.fork.__exit__(*args)  # type: ignore[arg-type]

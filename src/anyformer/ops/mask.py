@@ -1,0 +1,212 @@
+"""Masks: who sees whom, as small functions of (b, h, q, k) that compose with & and |.
+
+b and h are indices of batch and head, q and k positions of query and key. A mask is called with
+index tensors that broadcast, or with scalars by FlexAttention, and answers True where k is seen.
+`span` bounds the keys that a run of queries can see, so that nothing beyond them is computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+Index = Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """What every mask has; abstract. Masks without tensors compare by value, others by identity."""
+
+    @property
+    def total(self) -> bool:
+        """Whether every query surely sees a key."""
+        return False
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        """True where query q sees key k."""
+        raise NotImplementedError
+
+    def span(self, first: int, last: int, keys: int) -> tuple[int, int]:
+        """The keys [low, high) that queries first..last can see at most."""
+        del first, last
+        return 0, keys
+
+    def __and__(self, other: Mask) -> Mask:
+        return And(self, other)
+
+    def __or__(self, other: Mask) -> Mask:
+        return Or(self, other)
+
+
+@dataclass(frozen=True)
+class Causal(Mask):
+    """No key after the query."""
+
+    @property
+    def total(self) -> bool:
+        """A query sees itself."""
+        return True
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        """k <= q."""
+        return k <= q
+
+    def span(self, first: int, last: int, keys: int) -> tuple[int, int]:
+        """Up to the last query."""
+        return 0, min(keys, last + 1)
+
+
+@dataclass(frozen=True)
+class Window(Mask):
+    """Distances below width, on both sides."""
+
+    width: int
+
+    @property
+    def total(self) -> bool:
+        """A query sees itself."""
+        return True
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        """|q - k| < width."""
+        return ((q - k) < self.width) & ((k - q) < self.width)
+
+    def span(self, first: int, last: int, keys: int) -> tuple[int, int]:
+        """The window of the run."""
+        return max(0, first - self.width + 1), min(keys, last + self.width)
+
+
+@dataclass(frozen=True, eq=False)
+class Padding(Mask):
+    """Real keys only: keep is (B, K) by position.
+
+    With `queries` the queries are the same sequence: those that are padding get zeros. `right`
+    says that every row is real tokens first and padding after them.
+    """
+
+    keep: Tensor
+    queries: bool = False
+    right: bool = False
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        """keep[k]."""
+        return self.keep[b, k]
+
+
+@dataclass(frozen=True, eq=False)
+class Documents(Mask):
+    """Packed rows: a query sees keys of its own document; ids is (B, K)."""
+
+    ids: Tensor
+
+    @property
+    def total(self) -> bool:
+        """A query is in its own document."""
+        return True
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        """ids[q] == ids[k]."""
+        return self.ids[b, q] == self.ids[b, k]
+
+
+@dataclass(frozen=True, eq=False)
+class Prefix(Mask):
+    """Keys of the row's prefix; with | Causal() a prefix-LM. lengths is (B,)."""
+
+    lengths: Tensor
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        """k < lengths[b]."""
+        return k < self.lengths[b] + 0 * q
+
+
+@dataclass(frozen=True)
+class Blocks(Mask):
+    """BigBird: blocks of `size`; near ones, global first and last ones, random ones (2007.14062).
+
+    Random blocks are fixed by the seed: block (i, j) is seen if a hash of both falls below the
+    share that gives `random` blocks a row on average over `count` blocks.
+    """
+
+    size: int
+    count: int
+    near: int = 3
+    ends: int = 1
+    random: int = 3
+    seed: int = 0
+
+    @property
+    def total(self) -> bool:
+        """A query sees its own block."""
+        return True
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        """Whether the blocks of q and k are near, global or drawn."""
+        i, j = q // self.size, k // self.size
+        last = self.count - self.ends
+        near = ((i - j) <= self.near // 2) & ((j - i) <= self.near // 2)
+        ends = (i < self.ends) | (j < self.ends) | (i >= last) | (j >= last)
+        drawn = (i * 7919 + j * 104729 + h * 1299709 + self.seed * 15485863) % 10007
+        return near | ends | (drawn * self.count < self.random * 10007)
+
+
+@dataclass(frozen=True)
+class And(Mask):
+    """Seen by both."""
+
+    left: Mask
+    right: Mask
+
+    @property
+    def total(self) -> bool:
+        """Causal and window hold of the query itself, so both together do."""
+        return self.left.total and self.right.total
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        """Both."""
+        return self.left(b, h, q, k) & self.right(b, h, q, k)
+
+    def span(self, first: int, last: int, keys: int) -> tuple[int, int]:
+        """What both allow."""
+        low, high = self.left.span(first, last, keys)
+        low2, high2 = self.right.span(first, last, keys)
+        return max(low, low2), max(min(high, high2), max(low, low2))
+
+
+@dataclass(frozen=True)
+class Or(Mask):
+    """Seen by either."""
+
+    left: Mask
+    right: Mask
+
+    @property
+    def total(self) -> bool:
+        """One is enough."""
+        return self.left.total or self.right.total
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        """Either."""
+        return self.left(b, h, q, k) | self.right(b, h, q, k)
+
+    def span(self, first: int, last: int, keys: int) -> tuple[int, int]:
+        """What either allows."""
+        low, high = self.left.span(first, last, keys)
+        low2, high2 = self.right.span(first, last, keys)
+        return min(low, low2), max(high, high2)
+
+
+def parts(mask: Mask | None) -> list[Mask]:
+    """The masks that & joins; [] for None."""
+    if mask is None:
+        return []
+    return [*parts(mask.left), *parts(mask.right)] if isinstance(mask, And) else [mask]
+
+
+def both(masks: list[Mask]) -> Mask | None:
+    """All masks joined by &; None for none."""
+    joined: Mask | None = None
+    for mask in masks:
+        joined = mask if joined is None else joined & mask
+    return joined

@@ -1,0 +1,65 @@
+"""A Plan: everything that happens between q·kᵀ and the weighted sum of the values.
+
+The order is fixed: scale, mix heads, relative terms, mods, mask, weigh, dropout, mix heads again.
+Query i stands at position start + i and key j at position j - lead; keys before position 0 are
+the persistent ones, which every query sees and which have no distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from anyformer.ops.mask import Mask
+from anyformer.ops.relative import Relative
+from anyformer.ops.weigh import Weigh
+
+
+@dataclass(frozen=True, eq=False)
+class Mod:
+    """A pointwise change of the scores, (s, b, h, q, k) -> s, and the tensors that it learns."""
+
+    function: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+    tensors: tuple[Tensor, ...] = ()
+
+    def __call__(self, s: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        """The changed scores."""
+        return self.function(s, b, h, q, k)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What one attention does with its scores."""
+
+    scale: float
+    mask: Mask | None = None
+    relative: Relative | None = None
+    mods: tuple[Mod, ...] = ()
+    mix: Tensor | None = None  # (H, H): head g gets the sum over h of mix[h, g] · scores of h
+    weigh: Weigh | None = None  # None: softmax
+    remix: Tensor | None = None  # (H, H), of the weights
+    dropout: float = 0.0
+    start: int = 0
+    lead: int = 0
+
+    def needs(self) -> dict[str, str]:
+        """What this plan asks of a kernel, and which field asks it."""
+        asked = {
+            "mask": self.mask is not None,
+            "relative": self.relative is not None,
+            "mods": bool(self.mods),
+            "mix": self.mix is not None,
+            "weigh": self.weigh is not None,
+            "remix": self.remix is not None,
+            "dropout": self.dropout > 0,
+        }
+        rows = {"mix", "weigh", "remix"}  # need whole rows of scores
+        return {("rows" if f in rows else f): f for f, wanted in asked.items() if wanted}
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor of the plan that may learn."""
+        tables = self.relative.tensors() if self.relative is not None else []
+        mixes = [t for t in (self.mix, self.remix) if t is not None]
+        return [*tables, *mixes, *(t for mod in self.mods for t in mod.tensors)]

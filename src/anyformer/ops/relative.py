@@ -1,0 +1,121 @@
+"""Relative terms: what distance adds to a score, as at most three tables.
+
+Letters: H heads, Q queries, K keys, R rows of a table, D head size, L = Q + K - 1 distances.
+Row r of a table stands for the distance k - q = low + r; distances beyond low and high count as
+low and high. s[q, k] += bias[h, Δ] + q·query[h, Δ] + k·key[h, Δ].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Relative:
+    """Tables by distance, scaled already: bias (H, R), query and key (H or 1, R, D)."""
+
+    low: int
+    high: int
+    bias: Tensor | None = None
+    query: Tensor | None = None
+    key: Tensor | None = None
+
+    def tensors(self) -> list[Tensor]:
+        """The tables that are there."""
+        return [t for t in (self.bias, self.query, self.key) if t is not None]
+
+    def rows(self, low: int, high: int, device: torch.device) -> Tensor:
+        """The row of each distance low..high."""
+        distances = torch.arange(low, high + 1, device=device)
+        return distances.clamp(self.low, self.high) - self.low
+
+    def reach(self, low: int, high: int) -> Relative:
+        """The same terms with tables for the distances low..high."""
+        if (low, high) == (self.low, self.high):
+            return self
+        rows = self.rows(low, high, self.tensors()[0].device)
+        pick = lambda t: None if t is None else t.index_select(1, rows)  # noqa: E731
+        return Relative(low, high, pick(self.bias), pick(self.query), pick(self.key))
+
+
+def merge(terms: list[Relative]) -> Relative | None:
+    """One set of tables that adds what all add."""
+    if len(terms) < 2:
+        return terms[0] if terms else None
+    low, high = min(t.low for t in terms), max(t.high for t in terms)
+    wide = [t.reach(low, high) for t in terms]
+    return Relative(
+        low,
+        high,
+        _sum([t.bias for t in wide]),
+        _sum([t.query for t in wide]),
+        _sum([t.key for t in wide]),
+    )
+
+
+def _sum(tables: list[Tensor | None]) -> Tensor | None:
+    there = [t for t in tables if t is not None]
+    return sum(there[1:], there[0]) if there else None
+
+
+def skew(x: Tensor, keys: int) -> Tensor:
+    """From distances to keys: x (..., Q, L) -> (..., Q, K), out[i, j] = x[i, j - i + Q - 1]."""
+    queries, length = x.shape[-2:]
+    if queries == 1:
+        return x[..., :keys]
+    flat = x.flatten(-2)[..., queries - 1 : queries - 1 + queries * (length - 1)]
+    return flat.unflatten(-1, (queries, length - 1))[..., :keys]  # (..., Q, K)
+
+
+def scores(q: Tensor, k: Tensor, relative: Relative, first_q: int, first_k: int) -> Tensor:
+    """The terms for q (B, H, Q, ≥D) at positions first_q.. and k (B, H, K, ≥D) at first_k...
+
+    Returns (1 or B, H, Q, K). Channels of q and k beyond the tables' width are left out.
+    """
+    queries, keys = q.shape[2], k.shape[2]
+    near = relative.reach(first_k - (first_q + queries - 1), first_k + keys - 1 - first_q)
+    total: Tensor | None = None
+    if near.bias is not None:
+        wide = near.bias[:, None].expand(-1, queries, -1)  # (H, Q, L)
+        total = skew(wide, keys)[None].to(q.dtype)
+    if near.query is not None:
+        by_distance = q[..., : near.query.shape[-1]] @ near.query.mT.to(q.dtype)  # (B, H, Q, L)
+        total = _plus(total, skew(by_distance, keys))
+    if near.key is not None:
+        # out[i, j] = k_j · key[j - i]: the mirror image of the query side, transposed.
+        mirrored = near.key.flip(1).mT.to(k.dtype)
+        by_distance = k[..., : near.key.shape[-1]] @ mirrored  # (B, H, K, L), by i - j
+        total = _plus(total, skew(by_distance, queries).mT)
+    assert total is not None, "a Relative has at least one table"
+    return total
+
+
+def _plus(total: Tensor | None, term: Tensor) -> Tensor:
+    return term if total is None else total + term
+
+
+def t5_bucket(distance: Tensor, count: int, max_distance: int, bidirectional: bool) -> Tensor:
+    """T5's bucket of each distance k - q (arXiv:1910.10683): exact near, logarithmic beyond."""
+    offset = torch.zeros_like(distance)
+    if bidirectional:
+        count //= 2
+        offset = (distance > 0).long() * count
+        distance = distance.abs()
+    else:
+        distance = (-distance).clamp(min=0)
+    exact = count // 2
+    ratio = torch.log(distance.clamp(min=1).float() / exact)
+    far = exact + (ratio / math.log(max_distance / exact) * (count - exact)).long()
+    return offset + torch.where(distance < exact, distance, far.clamp(max=count - 1))
+
+
+def alibi_slopes(heads: int) -> Tensor:
+    """ALiBi's slopes: a geometric series, filled up from the next one where heads is no power of 2."""
+    power = 1 << (heads.bit_length() - 1)
+    slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+    slopes += [2 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)]
+    return torch.tensor(slopes)

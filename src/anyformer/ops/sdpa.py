@@ -1,0 +1,87 @@
+"""Torch's fused attention, for plans whose mask it knows without writing it out."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.attention.bias import causal_lower_right
+
+from anyformer.ops.mask import Causal, Mask, Padding, parts
+from anyformer.ops.plan import Plan
+
+
+def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
+    """Why the fused kernel can't run this plan in linear memory, or None."""
+    causal, pads, rest = _sorted(plan.mask)
+    if rest:
+        return f"has no mask {type(rest[0]).__name__}"
+    if len(pads) > 1:
+        return "takes one padding mask"
+    if causal and not _sees_all(q, k, plan):
+        if not (_square(q, k) or q.is_cuda):
+            return "has no causal mask beside memory or a cache on a CPU"
+        if pads and not (pads[0].right and _square(q, k)):
+            return "takes a causal mask with padding only where the padding is on the right"
+    if q.shape[-1] > 4 * v.shape[-1] or v.shape[-1] > q.shape[-1]:
+        return "needs values about as wide as q and k"
+    return None
+
+
+def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
+    """q (B, H, Q, D), k and v (B, G, K, D) -> (B, H, Q, D)."""
+    causal, pads, _ = _sorted(plan.mask)
+    hide = causal and not _sees_all(q, k, plan)
+    square = _square(q, k)
+    bias = causal_lower_right(q.shape[2], k.shape[2]) if hide and not square else None
+    if pads and not hide:
+        bias = _keys(pads[0], plan.lead)
+    size = v.shape[-1]
+    heads = q.shape[1]
+    k, v = _grouped(k, v, heads)
+    out = F.scaled_dot_product_attention(
+        q,
+        k,
+        F.pad(v, (0, q.shape[-1] - size)) if size != q.shape[-1] else v,
+        attn_mask=bias,
+        dropout_p=plan.dropout,
+        is_causal=hide and square,
+        scale=plan.scale,
+        enable_gqa=k.shape[1] != heads,
+    )[..., :size]
+    return _blank(out, pads[0], plan) if pads else out
+
+
+def _grouped(k: Tensor, v: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """Keys and values with one number of heads: theirs if they agree, else all."""
+    if k.shape[1] == v.shape[1]:
+        return k, v
+    wide = lambda x: x.repeat_interleave(heads // x.shape[1], 1)  # noqa: E731
+    return wide(k), wide(v)
+
+
+def _sorted(mask: Mask | None) -> tuple[bool, list[Padding], list[Mask]]:
+    """Whether a mask is causal, its paddings, and the rest of it."""
+    every = parts(mask)
+    pads = [m for m in every if isinstance(m, Padding)]
+    rest = [m for m in every if not isinstance(m, (Padding, Causal))]
+    return any(isinstance(m, Causal) for m in every), pads, rest
+
+
+def _sees_all(q: Tensor, k: Tensor, plan: Plan) -> bool:
+    """Whether causality hides nothing: one query, at the last key."""
+    return q.shape[2] == 1 and plan.start + 1 == k.shape[2] - plan.lead
+
+
+def _square(q: Tensor, k: Tensor) -> bool:
+    return q.shape[2] == k.shape[2]
+
+
+def _keys(padding: Padding, lead: int) -> Tensor:
+    """The keys to see, (B, 1, 1, K); rows without any see all, and are blanked afterwards."""
+    keep = padding.keep | ~padding.keep.any(-1, keepdim=True)
+    return F.pad(keep, (lead, 0), value=True)[:, None, None]
+
+
+def _blank(out: Tensor, padding: Padding, plan: Plan) -> Tensor:
+    """Zeros where a row has no key to see."""
+    return out if plan.lead else out * padding.keep.any(-1)[:, None, None, None]

@@ -1,0 +1,223 @@
+"""Attention: project, place, remember, plan, attend, project.
+
+Letters: B batch, N new positions, K keys, H heads, G key heads, D size of q and k, E size of v.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anyformer import spec as S
+from anyformer.errors import InputError
+from anyformer.ops import weigh as W
+from anyformer.ops.attend import attend
+from anyformer.ops.eager import Place, weights, widen
+from anyformer.ops.plan import Mod, Plan
+from anyformer.ops.relative import Relative, merge
+from anyformer.ops.rotary import angles, sinusoid, turn
+from anyformer.parts.base import build, part
+from anyformer.parts.init import Fresh
+from anyformer.parts.position import lead_zeros, relative_of, shifted
+from anyformer.parts.state import Call
+from anyformer.spec.rules import head_dim, qk_dim
+
+
+@part(S.SoftCap)
+class SoftCap(nn.Module):
+    """value · tanh(s / value)."""
+
+    def __init__(self, spec: S.SoftCap, heads: int):
+        super().__init__()
+        self.value = spec.value
+
+    def mod(self) -> Mod:
+        """The change of a score."""
+        value = self.value
+        return Mod(lambda s, b, h, q, k: torch.tanh(s / value) * value)
+
+
+@part(S.Temperature)
+class Temperature(nn.Module):
+    """gain[h] · s."""
+
+    def __init__(self, spec: S.Temperature, heads: int):
+        super().__init__()
+        self.gain = nn.Parameter(torch.full((heads,), spec.init))
+
+    def mod(self) -> Mod:
+        """The change of a score."""
+        gain = self.gain
+        return Mod(lambda s, b, h, q, k: s * gain[h].to(s.dtype), (gain,))
+
+
+def weigh_of(spec: S.Weigh) -> W.Weigh | None:
+    """The function from scores to weights; None for softmax."""
+    if isinstance(spec, S.TopK):
+        return partial(W.top_k, k=spec.k)
+    if isinstance(spec, S.Sigmoid):
+        return partial(W.sigmoid, bias=spec.bias)
+    return {S.Entmax15: W.entmax15, S.Sparsemax: W.sparsemax}.get(type(spec))
+
+
+@part(S.Attention)
+class Attention(Fresh):
+    """Multi-head attention with everything that its spec asks for."""
+
+    def __init__(self, spec: S.Attention, dim: int):
+        super().__init__()
+        self.spec, self.dim = spec, dim
+        self.size, self.value_size = qk_dim(spec, dim), head_dim(spec, dim)
+        groups, source = spec.kv_heads or spec.heads, spec.context or dim
+        shared = spec.collaborate is not None
+        out_bias = spec.bias if spec.out_bias is None else spec.out_bias
+        self.q = nn.Linear(dim, self.size * (1 if shared else spec.heads), spec.bias)
+        self.k = nn.Linear(source, self.size * (1 if shared else groups), spec.bias)
+        self.v = nn.Linear(source, self.value_size * groups, spec.bias)
+        self.out = nn.Linear(
+            spec.heads * self.value_size, dim * (2 if spec.gate == "glu" else 1), out_bias
+        )
+        self.collab = nn.Parameter(torch.empty(spec.heads, self.size)) if shared else None
+        self._score_parts(groups)
+
+    def _score_parts(self, groups: int) -> None:
+        spec, heads, mem = self.spec, self.spec.heads, self.spec.memory
+        key_heads = 1 if self.collab is not None else groups
+        param = lambda *shape: nn.Parameter(torch.empty(shape))  # noqa: E731
+        self.memory_k = param(key_heads, mem, self.size) if mem else None
+        self.memory_v = param(groups, mem, self.value_size) if mem else None
+        self.q_norm = build(spec.qk_norm, self.size) if spec.qk_norm else None
+        self.k_norm = build(spec.qk_norm, self.size) if spec.qk_norm else None
+        self.talk_pre = param(heads, heads) if spec.talking in ("pre", "both") else None
+        self.talk_post = param(heads, heads) if spec.talking in ("post", "both") else None
+        self.mods = nn.ModuleList(build(m, heads) for m in spec.mods)
+        self.relative = nn.ModuleList(build(r, heads, self.size, self.dim) for r in spec.relative)
+
+    def fresh(self, std: float) -> None:
+        """Heads that don't talk yet, memories of the size of keys and values (1907.01470)."""
+        for talk in (self.talk_pre, self.talk_post):
+            if talk is not None:
+                nn.init.eye_(talk)
+        if self.memory_k is not None and self.memory_v is not None:
+            nn.init.normal_(self.memory_k, std=self.size**-0.5)
+            nn.init.normal_(self.memory_v, std=self.spec.memory**-0.5)
+        if self.collab is not None:
+            nn.init.normal_(self.collab)
+
+    def forward(self, x: Tensor, call: Call, path: str) -> Tensor:
+        """x (B, M, d), whose last N rows ask -> (B, N, d)."""
+        q, k, v = self._remembered(x, call, path) if self.spec.cross else self._own(x, call, path)
+        k, v = self._with_memory(k, v)
+        plan = self._plan(call, q.shape[2], k.shape[2])
+        q, k = self._carried(q, k, call)
+        if call.untied is not None and not self.spec.cross:
+            q, k = self._untied(q, k, call.untied)
+        if call.weights is not None:
+            at = Place(0, plan.start, -plan.lead)
+            call.weights.append(weights(q, widen(k, q.shape[1]), plan, at))
+        y = attend(q, k, v, plan, self.spec.backend)  # (B, H, N, E)
+        y = self.out(y.transpose(1, 2).flatten(2))
+        return F.glu(y, -1) if self.spec.gate == "glu" else y
+
+    def _own(self, x: Tensor, call: Call, path: str) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v of the sequence itself and of what a cache remembers."""
+        at = call.positions[:, -x.shape[1] :]
+        placed = x
+        if self.spec.infused is not None:
+            f = self.spec.infused
+            placed = x + f.scale * sinusoid(at, self.dim, f.theta, f.layout).to(x.dtype)
+        q = self._queries(placed[:, -call.length :])
+        k, v = self._keys(placed), self._split(self.v(x), self.value_size)
+        if self.spec.rotary is not None:
+            r = self.spec.rotary
+            angle = angles(at, r.dims or self.size, r.theta)
+            q, k = turn(q, angle[:, -call.length :], r.layout), turn(k, angle, r.layout)
+        return q, *call.extend(path, k, v)
+
+    def _remembered(self, x: Tensor, call: Call, path: str) -> tuple[Tensor, Tensor, Tensor]:
+        """q of the sequence, k and v of the encoder's output, projected once where cached."""
+        known = call.remembered(path)
+        if known is None:
+            if call.context is None:
+                raise InputError("cross-attention has nothing to read: pass encoder_hidden_states")
+            known = self._keys(call.context), self._split(self.v(call.context), self.value_size)
+        if call.following is not None and call.following.is_cache:
+            call.following.kv[path] = known
+        return self._queries(x), *known
+
+    def _split(self, x: Tensor, size: int) -> Tensor:
+        """(B, M, G·size) -> (B, G, M, size)."""
+        return x.unflatten(-1, (-1, size)).transpose(1, 2)
+
+    def _queries(self, x: Tensor) -> Tensor:
+        q = self._split(self.q(x), self.size)  # (B, H or 1, N, D)
+        q = q if self.collab is None else q * self.collab[:, None].to(q.dtype)
+        return q if self.q_norm is None else self.q_norm(q)
+
+    def _keys(self, x: Tensor) -> Tensor:
+        k = self._split(self.k(x), self.size)
+        return k if self.k_norm is None else self.k_norm(k)
+
+    def _with_memory(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Persistent keys and values in front."""
+        if self.memory_k is None or self.memory_v is None:
+            return k, v
+        rows = lambda m, x: m.to(x.dtype).expand(x.shape[0], -1, -1, -1)  # noqa: E731
+        return torch.cat([rows(self.memory_k, k), k], 2), torch.cat([rows(self.memory_v, v), v], 2)
+
+    def _carried(self, q: Tensor, k: Tensor, call: Call) -> tuple[Tensor, Tensor]:
+        """q shifted by relative parts; with carry, beside them q and k of the layers below.
+
+        A sum of scores over layers is one product over their channels side by side.
+        """
+        moved = shifted(q, self._relatives(call))
+        if not self.spec.carry:
+            return moved, k
+        below = call.carried.get(self.spec.cross)
+        if below is None:
+            call.carried[self.spec.cross] = (q, k)
+            return moved, k
+        q_below, k_below = below
+        k = torch.cat([k, k_below], -1)
+        call.carried[self.spec.cross] = (torch.cat([q, q_below], -1), k)
+        return torch.cat([moved, q_below], -1), k
+
+    def _untied(
+        self, q: Tensor, k: Tensor, channels: tuple[Tensor, Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        """q and k with the channels of their positions beside them."""
+        beside = lambda x, c: torch.cat([x, c.to(x.dtype).expand(x.shape[0], -1, -1, -1)], -1)  # noqa: E731
+        k = widen(k, self.spec.heads)
+        return beside(q, channels[0]), beside(k, lead_zeros(channels[1], self.spec.memory))
+
+    def _relatives(self, call: Call) -> list[nn.Module]:
+        return [] if self.spec.cross else [*self.relative, *call.relative]
+
+    def _scale(self, call: Call) -> float:
+        twice = call.untied is not None and not self.spec.cross
+        return self.spec.scale or (self.value_size * (2 if twice else 1)) ** -0.5
+
+    def _tables(self, call: Call, new: int, keys: int, scale: float) -> Relative | None:
+        start = call.start
+        ahead = 0 if self.spec.causal and call.prefix is None else keys - 1 - start
+        parts = [relative_of(p) for p in self._relatives(call)]
+        return merge([p.tables(-(start + new - 1), max(ahead, 0), scale) for p in parts])
+
+    def _plan(self, call: Call, new: int, keys: int) -> Plan:
+        spec, scale = self.spec, self._scale(call)
+        mods = [m.mod() for m in self.mods if isinstance(m, (SoftCap, Temperature))]
+        return Plan(
+            scale=scale,
+            mask=call.mask(spec.causal, spec.window, spec.cross),
+            relative=self._tables(call, new, keys - spec.memory, scale),
+            mods=tuple(mods),
+            mix=self.talk_pre,
+            weigh=weigh_of(spec.weigh),
+            remix=self.talk_post,
+            dropout=spec.dropout if self.training else 0.0,
+            start=0 if spec.cross else call.start,
+            lead=spec.memory,
+        )

@@ -1,0 +1,46 @@
+"""The feed-forward branch and the activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anyformer import spec as S
+from anyformer.parts.base import part
+from anyformer.parts.state import Call
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "relu": F.relu,
+    "relu2": lambda x: F.relu(x).square(),
+    "silu": F.silu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "identity": lambda x: x,
+}
+
+
+@part(S.FeedForward)
+class FeedForward(nn.Module):
+    """down(dropout(act(up(x)))), where gated down(dropout(up(x) · act(gate(x))))."""
+
+    def __init__(self, spec: S.FeedForward, dim: int):
+        super().__init__()
+        hidden = spec.hidden or 4 * dim
+        self.act, self.dropout = ACTIVATIONS[spec.act], spec.dropout
+        self.up = nn.Linear(dim, hidden, spec.bias)
+        self.gate = nn.Linear(dim, hidden, spec.bias) if spec.gated else None
+        self.down = nn.Linear(hidden, dim, spec.bias)
+
+    def forward(self, x: Tensor, call: Call, path: str) -> Tensor:
+        """x (B, T, d) -> (B, T, d)."""
+        inner = self.act(self.up(x)) if self.gate is None else self.up(x) * self.act(self.gate(x))
+        if self.dropout and self.training:
+            inner = F.dropout(inner, self.dropout)
+        return self.down(inner)

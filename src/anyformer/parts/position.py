@@ -1,0 +1,201 @@
+"""Positions that act on scores: relative tables by distance, and untied absolute positions.
+
+Letters: H heads, R distances, D channels of a head's q and k, K positions, N new positions.
+A relative part answers `tables(low, high, scale)` for the distances k - q in low..high.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from anyformer import spec as S
+from anyformer.ops.relative import Relative, alibi_slopes, t5_bucket
+from anyformer.ops.rotary import sinusoid
+from anyformer.parts.base import part
+from anyformer.parts.init import Fresh
+from anyformer.parts.norm import LayerNorm
+
+
+def _distances(low: int, high: int, like: Tensor) -> Tensor:
+    return torch.arange(low, high + 1, device=like.device)
+
+
+@part(S.Buckets)
+class Buckets(Fresh):
+    """bias[h, Δ] = scale · table[bucket(Δ), h] (arXiv:1910.10683)."""
+
+    def __init__(self, spec: S.Buckets, heads: int, size: int, dim: int):
+        super().__init__()
+        self.spec = spec
+        self.table = nn.Parameter(torch.empty(spec.count, heads))
+
+    def fresh(self, std: float) -> None:
+        """A small random bias."""
+        nn.init.normal_(self.table, std=std)
+
+    def tables(self, low: int, high: int, scale: float) -> Relative:
+        """A bias; beyond max_distance it stays the same."""
+        s = self.spec
+        low, high = max(low, -s.max_distance), min(high, s.max_distance if s.bidirectional else 0)
+        distance = _distances(low, high, self.table)
+        bucket = t5_bucket(distance, s.count, s.max_distance, s.bidirectional)
+        return Relative(low, high, bias=self.table.index_select(0, bucket).T * s.scale)  # (H, R)
+
+    def content(self) -> Tensor | None:
+        """Nothing is added to q."""
+        return None
+
+
+@part(S.ALiBi)
+class ALiBi(Fresh):
+    """bias[h, Δ] = -slope[h] · |Δ| (arXiv:2108.12409)."""
+
+    slopes: Tensor
+
+    def __init__(self, spec: S.ALiBi, heads: int, size: int, dim: int):
+        super().__init__()
+        self.heads = heads
+        if spec.learned:
+            self.slopes = nn.Parameter(torch.empty(heads))
+        else:
+            self.register_buffer("slopes", torch.empty(heads), persistent=False)
+
+    def fresh(self, std: float) -> None:
+        """The geometric slopes of the paper."""
+        with torch.no_grad():
+            self.slopes.copy_(alibi_slopes(self.heads))
+
+    def tables(self, low: int, high: int, scale: float) -> Relative:
+        """A bias that goes on falling."""
+        distance = _distances(low, high, self.slopes).abs().to(self.slopes.dtype)
+        return Relative(low, high, bias=-self.slopes[:, None] * distance)
+
+    def content(self) -> Tensor | None:
+        """Nothing is added to q."""
+        return None
+
+
+@part(S.Shaw)
+class Shaw(Fresh):
+    """q_i · table[Δ], and k_j · table[Δ] with key_side; one table for all heads (1803.02155)."""
+
+    def __init__(self, spec: S.Shaw, heads: int, size: int, dim: int):
+        super().__init__()
+        self.spec = spec
+        self.table = nn.Parameter(torch.empty(2 * spec.clip + 1, size))
+
+    def fresh(self, std: float) -> None:
+        """Small random vectors."""
+        nn.init.normal_(self.table, std=std)
+
+    def tables(self, low: int, high: int, scale: float) -> Relative:
+        """A query-side table, and the same on the key side where asked."""
+        clip = self.spec.clip
+        low, high = max(low, -clip), min(high, clip)
+        rows = self.table[None, clip + low : clip + high + 1] * scale  # (1, R, D)
+        return Relative(low, high, query=rows, key=rows if self.spec.key_side else None)
+
+    def content(self) -> Tensor | None:
+        """Nothing is added to q."""
+        return None
+
+
+@part(S.XL)
+class XL(Fresh):
+    """(q_i + u)·k_j + (q_i + v)·W r[i - j], with r the sinusoids of a distance (1901.02860)."""
+
+    def __init__(self, spec: S.XL, heads: int, size: int, dim: int):
+        super().__init__()
+        self.spec, self.dim = spec, dim
+        self.project = nn.Linear(dim, heads * size, bias=False)
+        self.content_bias = nn.Parameter(torch.empty(heads, size))  # u
+        self.position_bias = nn.Parameter(torch.empty(heads, size))  # v
+
+    def fresh(self, std: float) -> None:
+        """Small random biases."""
+        nn.init.normal_(self.content_bias, std=std)
+        nn.init.normal_(self.position_bias, std=std)
+
+    def tables(self, low: int, high: int, scale: float) -> Relative:
+        """q·R and, since u is added to q beforehand, (v - u)·R as a bias."""
+        if self.spec.clamp is not None:
+            low, high = max(low, -self.spec.clamp), min(high, self.spec.clamp)
+        weight = self.project.weight
+        waves = sinusoid(-_distances(low, high, weight), self.dim, self.spec.theta)
+        rows = self.project(waves.to(weight.dtype))  # (R, H·D)
+        rows = rows.unflatten(-1, self.content_bias.shape).transpose(0, 1) * scale  # (H, R, D)
+        bias = (rows @ (self.position_bias - self.content_bias)[..., None].to(rows.dtype))[..., 0]
+        return Relative(low, high, bias=bias, query=rows)
+
+    def content(self) -> Tensor | None:
+        """u, (H, D), to be added to q."""
+        return self.content_bias
+
+
+@part(S.Untied)
+class Untied(Fresh):
+    """TUPE: channels for q and k whose product is the score between two positions (2006.15595)."""
+
+    def __init__(self, spec: S.Untied, heads: int, size: int, dim: int):
+        super().__init__()
+        self.spec, self.heads, self.size = spec, heads, size
+        self.position = nn.Embedding(spec.length, dim)
+        self.norm = LayerNorm(S.LayerNorm(), dim)
+        self.q = nn.Linear(dim, heads * size, bias=False)
+        self.k = nn.Linear(dim, heads * size, bias=False)
+        self.row = nn.Parameter(torch.empty(heads)) if spec.cls else None
+        self.column = nn.Parameter(torch.empty(heads)) if spec.cls else None
+
+    def fresh(self, std: float) -> None:
+        """Small random scores for the first token."""
+        for theta in (self.row, self.column):
+            if theta is not None:
+                nn.init.normal_(theta, std=std)
+
+    def forward(self, positions: Tensor, new: int) -> tuple[Tensor, Tensor]:
+        """positions (1 or B, K) -> channels (…, H, N, P) of the last N as queries, (…, H, K, P)."""
+        placed = self.norm(self.position(positions.clamp(min=0)))
+        placed = placed * (positions >= 0)[..., None]  # memory tokens stand nowhere
+        split = lambda x: x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)  # noqa: E731
+        q, k = split(self.q(placed[:, -new:])), split(self.k(placed))
+        if self.row is None or self.column is None:
+            return q, k
+        return self._first_apart(q, k, positions, self.row, self.column)
+
+    def _first_apart(
+        self, q: Tensor, k: Tensor, positions: Tensor, row: Tensor, column: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Two more channels: the first token's row scores `row`, its column `column` elsewhere."""
+        unscaled = (2 * self.size) ** 0.5
+        first = (positions == 0)[:, None, :, None]  # (…, 1, K, 1)
+        asks = first[:, :, -q.shape[2] :]
+        per_head = lambda t: t[None, :, None, None] * unscaled  # noqa: E731
+        ones = torch.ones_like(k[..., :1])
+        extra_q = [torch.where(asks, per_head(row), 0.0), torch.where(asks, 0.0, per_head(column))]
+        extra_k = [ones, ones * first]
+        grown = lambda x, mask, extra: torch.cat(  # noqa: E731
+            [x * ~mask, *(e.expand(*x.shape[:-1], 1).to(x.dtype) for e in extra)], -1
+        )
+        return grown(q, asks, extra_q), grown(k, first, extra_k)
+
+
+def relative_of(module: nn.Module) -> Buckets | ALiBi | Shaw | XL:
+    """A module as the relative part that it is."""
+    assert isinstance(module, (Buckets, ALiBi, Shaw, XL)), type(module).__name__
+    return module
+
+
+def shifted(q: Tensor, parts: list[nn.Module]) -> Tensor:
+    """q (B, H, N, D) with what relative parts add to it before q·k."""
+    for item in parts:
+        added = relative_of(item).content()
+        if added is not None:
+            q = q + added[:, None].to(q.dtype)
+    return q
+
+
+def lead_zeros(k: Tensor, lead: int) -> Tensor:
+    """Channels (…, H, K, P) with zeros for the persistent keys in front."""
+    return F.pad(k, (0, 0, lead, 0)) if lead else k

@@ -1,0 +1,119 @@
+"""What a forward pass carries: the call, and what is remembered between calls.
+
+Letters: B batch, N new positions, K all positions (remembered ones first), d width.
+An attention asks two questions. Before projection: what are keys and values made from (`source`)?
+After it: which keys and values are attended (`extend`)? A module never holds state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from anyformer.ops.mask import Causal, Documents, Mask, Padding, Prefix, Window, both
+
+
+@dataclass
+class Past:
+    """What is remembered: keys and values of each attention (a cache), or its inputs (segments)."""
+
+    limit: int | None = None  # segments keep this many positions; None: a cache, which keeps all
+    pinned: int = 0  # first positions that stay, beside the limit
+    seen: int = 0  # positions read so far, remembered or not
+    length: int = 0  # positions remembered
+    positions: Tensor | None = None  # (1 or B, length)
+    keep: Tensor | None = None  # (B, length), None: all real
+    hidden: dict[str, Tensor] = field(default_factory=dict)  # segments: path -> (B, length, d)
+    kv: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # path -> keys, values
+    context: Tensor | None = None  # the encoder's output
+    context_keep: Tensor | None = None
+
+    @property
+    def is_cache(self) -> bool:
+        """Whether keys and values are remembered, not inputs."""
+        return self.limit is None
+
+    def kept(self, whole: Tensor, axis: int = 1) -> Tensor:
+        """The positions of (B, K, …) that a segment memory keeps: pinned ones and the last ones."""
+        limit = self.limit or 0
+        total = whole.shape[axis]
+        if total <= self.pinned + limit:
+            return whole
+        last = whole.narrow(axis, total - limit, limit)
+        return torch.cat([whole.narrow(axis, 0, self.pinned), last], axis) if self.pinned else last
+
+
+@dataclass
+class Call:
+    """One forward pass, handed whole to every branch."""
+
+    length: int  # new positions N
+    positions: Tensor  # (1 or B, K): of remembered and new positions
+    keep: Tensor | None = None  # (B, K) True for real positions
+    right: bool = False  # padding is on the right of every row
+    documents: Tensor | None = None  # (B, K) ids of packed documents
+    prefix: Tensor | None = None  # (B,) lengths of prefixes that all see
+    context: Tensor | None = None  # (B, M, d)
+    context_keep: Tensor | None = None  # (B, M)
+    past: Past | None = None
+    following: Past | None = None  # what the next call remembers
+    relative: tuple = ()  # the stack's relative parts
+    untied: tuple[Tensor, Tensor] | None = None  # channels of positions for q and k
+    carried: dict[bool, tuple[Tensor, Tensor]] = field(default_factory=dict)  # by cross
+    masks: dict[tuple, Mask | None] = field(default_factory=dict)
+    weights: list[Tensor] | None = None  # attention weights, where asked for
+    hidden: list[Tensor] | None = None  # the stream before each block, where asked for
+
+    @property
+    def start(self) -> int:
+        """Positions remembered before the new ones."""
+        return self.past.length if self.past is not None else 0
+
+    def recall(self, path: str, x: Tensor) -> Tensor:
+        """The inputs that a segment memory has for an attention, then x; x alone without one."""
+        if self.past is None or self.past.is_cache:
+            whole = x
+        else:
+            old = self.past.hidden.get(path)
+            whole = x if old is None else torch.cat([old.to(x.dtype), x], 1)
+        if self.following is not None and not self.following.is_cache:
+            if path not in self.following.hidden:  # a second pass, backwards, changes nothing
+                self.following.hidden[path] = self.following.kept(whole).detach()
+        return whole
+
+    def extend(self, path: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values (B, G, K, D) of a cache and the new ones; kept for the next call."""
+        if self.past is not None and self.past.is_cache and path in self.past.kv:
+            old_k, old_v = self.past.kv[path]
+            k, v = torch.cat([old_k, k], 2), torch.cat([old_v, v], 2)
+        if self.following is not None and self.following.is_cache:
+            self.following.kv[path] = (k, v)
+        return k, v
+
+    def remembered(self, path: str) -> tuple[Tensor, Tensor] | None:
+        """Keys and values of the encoder's output, where a cache has them."""
+        return self.past.kv.get(path) if self.past is not None and self.past.is_cache else None
+
+    def mask(self, causal: bool, window: int | None, cross: bool) -> Mask | None:
+        """The mask of an attention; one object for all that ask for the same."""
+        key = (causal, window, cross)
+        if key not in self.masks:
+            self.masks[key] = self._cross_mask() if cross else self._self_mask(causal, window)
+        return self.masks[key]
+
+    def _cross_mask(self) -> Mask | None:
+        return None if self.context_keep is None else Padding(self.context_keep)
+
+    def _self_mask(self, causal: bool, window: int | None) -> Mask | None:
+        found: list[Mask] = []
+        if causal:
+            found.append(Causal() if self.prefix is None else Causal() | Prefix(self.prefix))
+        if window is not None:
+            found.append(Window(window))
+        if self.documents is not None:
+            found.append(Documents(self.documents))
+        if self.keep is not None:
+            found.append(Padding(self.keep, queries=True, right=self.right))
+        return both(found)

@@ -1,0 +1,155 @@
+"""Sublayers, stacks and whole models."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from anyformer.spec.attention import Attention
+from anyformer.spec.feedforward import Activation, FeedForward
+from anyformer.spec.node import Above, Natural, Positive, Rate, node
+from anyformer.spec.norm import LayerNorm, Norm
+from anyformer.spec.position import Absolute, Relative, Untied
+from anyformer.spec.residual import Add, Residual
+from anyformer.spec.schedule import Plain, Schedule
+
+Branch = Attention | FeedForward
+
+
+@node
+class Sublayer:
+    """A branch with its norm and its way into the residual stream."""
+
+    branch: Branch
+    norm: Norm | None = LayerNorm()
+    place: Literal["pre", "post", "sandwich"] = "pre"  # before, after the join, around the branch
+    residual: Residual = Add()
+    dropout: Rate = 0.0  # on the branch's output
+
+    @property
+    def kind(self) -> str:
+        """What the branch does: attention, cross or feedforward."""
+        if isinstance(self.branch, FeedForward):
+            return "feedforward"
+        return "cross" if self.branch.cross else "attention"
+
+
+@node
+class Stack:
+    """Blocks of sublayers, run in the order of the schedule."""
+
+    block: tuple[Sublayer, ...]
+    depth: Positive  # applications of blocks
+    schedule: Schedule = Plain()
+    others: tuple[tuple[Sublayer, ...], ...] = ()  # further kinds of block
+    kinds: tuple[Natural, ...] = ()  # kind of each unique block, repeated; (): each kind in turn
+    final_norm: Norm | None = LayerNorm()
+    relative: tuple[Relative, ...] = ()  # shared by every self-attention
+    untied: Untied | None = None  # shared by every self-attention
+    reversible: bool = False  # two streams, activations recomputed (arXiv:2001.04451)
+    recurrence: Natural = 0  # positions of Transformer-XL memory (arXiv:1901.02860)
+    layer_dropout: Rate = 0.0  # whole blocks skipped in training (arXiv:1603.09382)
+
+
+@node
+class Tokens:
+    """Ids of a vocabulary."""
+
+    vocab: Positive
+
+
+@node
+class Patches:
+    """Square patches of an image, flattened and projected (arXiv:2010.11929)."""
+
+    image: Positive
+    patch: Positive
+    channels: Positive = 3
+    cls: bool = True
+    bias: bool = True
+
+
+@node
+class Values:
+    """Vectors, projected where their size is not dim."""
+
+    size: Positive | None = None  # None: dim, used as they are
+    bias: bool = True
+
+
+Source = Tokens | Patches | Values
+
+
+@node
+class Embed:
+    """From inputs to the residual stream."""
+
+    source: Source
+    dim: Positive | None = None  # narrower tables, then a projection; None: the model's dim
+    position: Absolute | None = None
+    types: Natural = 0  # token types
+    scale: Above = 1.0  # of the tokens' vectors
+    norm: Norm | None = None
+    dropout: Rate = 0.0
+    memory: Natural = 0  # learned tokens in front (arXiv:2006.11527)
+
+
+@node
+class Vocabulary:
+    """Logits over a vocabulary, where asked after a dense layer, an activation and a norm."""
+
+    tied: bool = True  # to the token table
+    bias: bool = False
+    scale: Above = 1.0  # of the hidden states
+    dense: bool = False
+    act: Activation = "gelu"
+    norm: Norm | None = None
+
+
+@node
+class Classes:
+    """Logits over classes, from the first token or the mean."""
+
+    count: Positive
+    pool: Literal["first", "mean"] = "first"
+    hidden: Positive | None = None  # an inner layer, with the activation after it
+    act: Activation = "gelu"
+    bias: bool = True
+
+
+@node
+class Pooler:
+    """A dense layer and an activation on the first token."""
+
+    act: Activation = "tanh"
+
+
+@node
+class Project:
+    """A linear map of every position to `size` numbers."""
+
+    size: Positive
+    bias: bool = True
+
+
+Head = Vocabulary | Classes | Pooler | Project
+
+
+@node
+class Init:
+    """How fresh weights are drawn: normal with this deviation, branch outputs smaller with depth."""
+
+    std: Above = 0.02
+    depth_scaled: bool = False  # last matrix of each branch: std / sqrt(2 · depth)
+
+
+@node
+class Model:
+    """A whole model. With an encoder, the stack is a decoder that reads the encoder's output."""
+
+    dim: Positive
+    embed: Embed
+    stack: Stack
+    head: Head | None = None
+    encoder: Model | None = None
+    share_tokens: bool = False  # the encoder reads this model's token table
+    init: Init = Init()

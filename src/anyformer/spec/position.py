@@ -1,0 +1,94 @@
+"""Positions, by where they act.
+
+Absolute ones are added to the embeddings, rotary ones turn q and k, infused ones are added to
+the inputs of q and k, relative ones change the scores by distance, and untied ones add a score
+of their own between positions.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from anyformer.spec.node import Above, Natural, Positive, node
+
+
+@node
+class Learned:
+    """A learned vector per position, added to the embedding."""
+
+    length: Positive
+    offset: Natural = 0  # the row of position 0
+    scale: Above = 1.0
+
+
+@node
+class Sinusoidal:
+    """Fixed sines and cosines of the position (arXiv:1706.03762)."""
+
+    theta: Above = 10000.0
+    layout: Literal["halves", "pairs"] = "halves"  # sines then cosines, or in turn
+    scale: Above = 1.0
+
+
+Absolute = Learned | Sinusoidal
+
+
+@node
+class Rotary:
+    """Turn pairs of channels of q and k by the position (arXiv:2104.09864)."""
+
+    theta: Above = 10000.0
+    dims: Positive | None = None  # channels that turn, from the first; None: all
+    layout: Literal["halves", "pairs"] = "halves"  # pairs (i, i + dims/2) or (2i, 2i + 1)
+
+
+@node
+class Buckets:
+    """T5: a learned bias per head and logarithmic bucket of the distance (arXiv:1910.10683)."""
+
+    count: Positive = 32
+    max_distance: Positive = 128
+    bidirectional: bool = True
+    scale: Above = 1.0
+
+
+@node
+class ALiBi:
+    """A bias that falls linearly with the distance, a slope per head (arXiv:2108.12409)."""
+
+    learned: bool = False
+
+
+@node
+class Shaw:
+    """A learned vector per clipped distance, dotted with q, and with k if asked (arXiv:1803.02155).
+
+    `key_side=False` is Hugging Face's `relative_key`, `True` its `relative_key_query`. One table
+    for all heads, distances from -clip to clip.
+    """
+
+    clip: Positive
+    key_side: bool = False
+
+
+@node
+class XL:
+    """Transformer-XL: sinusoids of the distance, projected, with two learned biases (arXiv:1901.02860)."""
+
+    theta: Above = 10000.0
+    clamp: Positive | None = None  # distances beyond it count as it
+
+
+Relative = Buckets | ALiBi | Shaw | XL
+
+
+@node
+class Untied:
+    """TUPE: a score between absolute positions, projected apart from the words (arXiv:2006.15595).
+
+    One set of projections for the whole stack. With `cls`, the first token has no position: its
+    row and its column get learned scores of their own.
+    """
+
+    length: Positive
+    cls: bool = False

@@ -1,0 +1,134 @@
+"""Depth as one list: which block runs at each application."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from anyformer.errors import SpecError
+from anyformer.spec.node import Natural, Positive, node
+
+if TYPE_CHECKING:
+    from anyformer.spec.model import Stack, Sublayer
+
+
+@node
+class Plain:
+    """Every application has a block of its own."""
+
+
+@node
+class Shared:
+    """`unique` blocks for all applications (arXiv:2104.06022; ALBERT is sequence).
+
+    For A, B, C over six: sequence AABBCC, cycle ABCABC, cycle_reverse ABCCBA; middle_cycle keeps
+    the first and the last block apart and cycles the others between them.
+    """
+
+    unique: Positive
+    order: Literal["sequence", "cycle", "cycle_reverse", "middle_cycle"] = "sequence"
+
+
+@node
+class Looped:
+    """A prelude, a core that runs `loops` times, a coda (arXiv:2502.05171)."""
+
+    prelude: Natural = 1
+    core: Positive = 1
+    coda: Natural = 1
+    loops: Positive = 2
+
+
+@node
+class Superblocks:
+    """Superblocks of `layers` blocks; each block runs `each` times, each superblock `repeat` times."""
+
+    layers: Positive = 1
+    each: Positive = 1
+    repeat: Positive = 1
+
+
+@node
+class Sandwich:
+    """Attention alone for the first `coefficient` layers, feed-forward alone for as many last ones."""
+
+    coefficient: Positive = 1
+
+
+@node
+class Explicit:
+    """The list itself."""
+
+    order: tuple[Natural, ...]
+
+
+Schedule = Plain | Shared | Looped | Superblocks | Sandwich | Explicit
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The unique blocks of a stack, and which of them each application runs."""
+
+    blocks: tuple[tuple[Sublayer, ...], ...]
+    schedule: tuple[int, ...]
+
+
+def layout(stack: Stack) -> Layout:
+    """Blocks and schedule of a stack."""
+    if isinstance(stack.schedule, Sandwich):
+        blocks = _sandwich(stack, stack.schedule.coefficient)
+        return Layout(blocks, tuple(range(len(blocks))))
+    order = _order(stack.schedule, stack.depth)
+    kinds = (stack.block, *stack.others)
+    chosen = stack.kinds or (tuple(range(len(kinds))))
+    unique = max(order) + 1
+    return Layout(tuple(kinds[chosen[i % len(chosen)]] for i in range(unique)), order)
+
+
+def _order(schedule: Schedule, depth: int) -> tuple[int, ...]:
+    if isinstance(schedule, Plain):
+        return tuple(range(depth))
+    if isinstance(schedule, Shared):
+        return tuple(_shared(i, depth, min(schedule.unique, depth), schedule.order) for i in range(depth))
+    if isinstance(schedule, Looped):
+        first, last = schedule.prelude, schedule.prelude + schedule.core
+        core = tuple(range(first, last)) * schedule.loops
+        return (*range(first), *core, *range(last, last + schedule.coda))
+    if isinstance(schedule, Superblocks):
+        return _superblocks(schedule, depth)
+    if isinstance(schedule, Explicit):
+        return schedule.order
+    raise SpecError(f"{schedule!r} has no list of its own")
+
+
+def _shared(i: int, depth: int, unique: int, order: str) -> int:
+    if order == "sequence":
+        return i * unique // depth
+    if order == "cycle":
+        return i % unique
+    if order == "cycle_reverse":  # cycles forwards; the last round runs backwards
+        back = i >= depth - unique and depth > unique
+        return depth - 1 - i if back else i % unique
+    if i in (0, depth - 1) or unique < 3:
+        return 0 if i == 0 else unique - 1 if i == depth - 1 else min(1, unique - 1)
+    return 1 + (i - 1) % (unique - 2)
+
+
+def _superblocks(schedule: Superblocks, depth: int) -> tuple[int, ...]:
+    one = [layer for layer in range(schedule.layers) for _ in range(schedule.each)]
+    span = len(one) * schedule.repeat
+    return tuple(
+        s * schedule.layers + layer
+        for s in range(depth // span)
+        for _ in range(schedule.repeat)
+        for layer in one
+    )
+
+
+def _sandwich(stack: Stack, coefficient: int) -> tuple[tuple[Sublayer, ...], ...]:
+    """'a'·k + block·(depth - k) + 'f'·k, from the kinds of the block's sublayers."""
+    block = stack.block
+    first = tuple(s for s in block if s.kind == "attention")[:1]
+    last = tuple(s for s in block if s.kind == "feedforward")[-1:]
+    between = (block,) * (stack.depth - coefficient)
+    return (first,) * coefficient + between + (last,) * coefficient

@@ -1,0 +1,52 @@
+"""What every test gets: one thread under xdist, fixed seeds, hypothesis profiles, gpu skips."""
+
+import os
+import random
+
+import hypothesis
+import numpy as np
+import pytest
+import torch
+
+SEED = 0
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
+    torch.set_num_threads(1)
+
+
+class _TorchRandom:
+    """Torch's generator as hypothesis wants to see one, so that every example starts alike."""
+
+    seed = staticmethod(torch.manual_seed)
+    getstate = staticmethod(torch.get_rng_state)
+    setstate = staticmethod(torch.set_rng_state)
+
+
+_TORCH_RANDOM = _TorchRandom()  # hypothesis keeps a weak reference only
+hypothesis.register_random(_TORCH_RANDOM)
+
+_COMMON = {
+    "deadline": None,  # the first call of a kernel is slow
+    "suppress_health_check": [hypothesis.HealthCheck.too_slow],
+}
+hypothesis.settings.register_profile("ci", derandomize=True, max_examples=25, **_COMMON)
+hypothesis.settings.register_profile("long", max_examples=1000, print_blob=True, **_COMMON)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Start every test from the same random state, in whatever order the tests run."""
+    random.seed(SEED)
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip gpu tests where there is no CUDA device; `-ra` in the settings shows the reason."""
+    if torch.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason="gpu: torch sees no CUDA device on this machine")
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(skip)
