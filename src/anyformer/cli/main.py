@@ -57,7 +57,9 @@ def _run(words: list[str]) -> int:
 
 def _verb(name: str, words: list[str]) -> int:
     module = import_module(f"anyformer.cli.{known_or_raise(name, VERBS, 'verb')}")
-    parser = _parser(f"anyformer {name}", f"{VERBS[name][0].upper()}{VERBS[name][1:]}.", module.EXAMPLE)
+    parser = _parser(
+        f"anyformer {name}", f"{VERBS[name][0].upper()}{VERBS[name][1:]}.", module.EXAMPLE
+    )
     module.arguments(parser)
     return module.run(parser.parse_intermixed_args(words))
 
@@ -79,4 +81,5 @@ class _Version(argparse.Action):
     """Print the version; it is looked up only when asked for."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        parser.exit(0, f"anyformer {anyformer.__version__}\n")
+        print(f"anyformer {anyformer.__version__}")
+        parser.exit(0)

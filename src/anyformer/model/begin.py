@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anyformer.errors import InputError
 from anyformer.model.inputs import Sequence
 from anyformer.parts.state import Past
 
@@ -22,30 +23,34 @@ class Layout:
     whole: Tensor  # (1 or B, K) of remembered, memory-token and input positions
     keep: Tensor | None  # (B, K)
     right: bool  # padding is on the right of every row
+    first: Tensor | int = 0  # rows before the input's first real position, (B,) or for all rows
     order: Tensor | None = None  # (B, T + N): rows of [memory tokens, input] in their real order
 
 
-def arrange(seq: Sequence, rows: int, memory: int, past: Past | None, device: torch.device) -> Layout:
+def arrange(
+    seq: Sequence, rows: int, memory: int, past: Past | None, device: torch.device
+) -> Layout:
     """Positions and padding of a sequence of `rows` positions after `memory` tokens or a past."""
     keep = _keep(seq.mask, rows, past)
     new_keep = None if keep is None else keep[:, -rows:]
     left = None if new_keep is None or past is not None else new_keep.int().argmax(1)  # (B,)
     padded_left = left is not None and bool(left.any())
-    positions = _positions(seq, rows, past, left if padded_left else None, device)
+    positions = _positions(seq, rows, past, new_keep, device)
     right = keep is not None and not padded_left and bool((keep.int().diff(dim=1) <= 0).all())
     if past is not None:
         assert past.positions is not None
         return Layout(positions, _beside(past.positions, positions), keep, right)
+    first = memory + left if padded_left and left is not None else memory
     if not memory:
-        return Layout(positions, positions, keep, right)
+        return Layout(positions, positions, keep, right, first)
     front = torch.arange(-memory, 0, device=device)[None]
     whole = _beside(front, positions)
     if keep is not None:
         keep = torch.cat([keep.new_ones(keep.shape[0], memory), keep], 1)
     if not padded_left or left is None or keep is None:
-        return Layout(positions, whole, keep, right)
+        return Layout(positions, whole, keep, right, first)
     order = _after_padding(left, memory, rows)
-    return Layout(positions, whole.gather(1, order), keep.gather(1, order), False, order)
+    return Layout(positions, whole.gather(1, order), keep.gather(1, order), False, first, order)
 
 
 def _keep(mask: Tensor | None, rows: int, past: Past | None) -> Tensor | None:
@@ -58,9 +63,11 @@ def _keep(mask: Tensor | None, rows: int, past: Past | None) -> Tensor | None:
         assert before is not None or mask is not None
         batch = (before if before is not None else mask).shape[0]  # type: ignore[union-attr]
         device = (before if before is not None else mask).device  # type: ignore[union-attr]
-        ones = lambda n: torch.ones(batch, n, dtype=torch.bool, device=device)  # noqa: E731
+        ones = lambda n: torch.ones(batch, n, dtype=torch.bool, device=device)
         mask = ones(rows) if mask is None else mask.bool()
         keep = torch.cat([ones(old) if before is None else before, mask], 1)
+    elif mask.shape[1] < old + rows and before is not None:  # memory tokens, behind padding
+        keep = torch.cat([before, mask[:, -rows:].bool()], 1)
     else:  # the mask covers what is remembered too; memory tokens in front are real
         mask = mask.bool()
         keep = torch.cat([mask.new_ones(mask.shape[0], old + rows - mask.shape[1]), mask], 1)
@@ -68,19 +75,29 @@ def _keep(mask: Tensor | None, rows: int, past: Past | None) -> Tensor | None:
 
 
 def _positions(
-    seq: Sequence, rows: int, past: Past | None, left: Tensor | None, device: torch.device
+    seq: Sequence, rows: int, past: Past | None, keep: Tensor | None, device: torch.device
 ) -> Tensor:
     if seq.positions is not None:
         return seq.positions
     count = torch.arange(rows, device=device)[None]
-    if past is not None:
-        assert past.positions is not None
-        return past.positions[:, -1:] + 1 + count
     if seq.documents is not None:
         new = torch.ones_like(seq.documents, dtype=torch.bool)
         new[:, 1:] = seq.documents[:, 1:] != seq.documents[:, :-1]
         return count - (count * new).cummax(1).values
-    return count if left is None else (count - left[:, None]).clamp(min=0)
+    left = None if keep is None else keep.int().argmax(1)[:, None]  # (B, 1)
+    if past is not None:
+        return _continued(past, count, left)
+    return count if left is None or not bool(left.any()) else (count - left).clamp(min=0)
+
+
+def _continued(past: Past, count: Tensor, left: Tensor | None) -> Tensor:
+    """Positions after a past; a row that was padding so far begins at its first real position."""
+    assert past.positions is not None
+    after = past.positions[:, -1:] + 1 + count
+    if past.keep is None or left is None:
+        return after
+    begun = (past.keep & (past.positions >= 0)).any(1, keepdim=True)
+    return torch.where(begun, after, (count - left).clamp(min=0))
 
 
 def _beside(first: Tensor, second: Tensor) -> Tensor:
@@ -97,6 +114,11 @@ def _after_padding(left: Tensor, memory: int, rows: int) -> Tensor:
 
 def remember(past: Past | None, layout: Layout, limit: int | None, pinned: int) -> Past:
     """An empty Past for the next call, with the positions that it will hold."""
+    if limit is not None and layout.order is not None:
+        raise InputError(
+            "return_mems: memory tokens stay first in a memory, which padding on the left forbids; "
+            "give rows of one length"
+        )
     new = layout.whole.shape[1] - (past.length if past is not None else 0)
     following = Past(limit=limit, pinned=pinned)
     following.seen = (past.seen if past is not None else 0) + layout.positions.shape[1]

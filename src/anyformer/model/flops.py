@@ -1,7 +1,8 @@
 """Floating-point operations of a forward pass, from the spec alone.
 
 A product of (m, k) and (k, n) counts 2·m·n·k; only matrix products count. Attention counts all
-queries times all keys, whatever the mask leaves out. Every application of a block counts.
+queries times all keys, whatever the mask leaves out, and relative tables of vectors all queries
+times all distances: what the reference, eager, multiplies. Every application of a block counts.
 Letters: B batch, Q queries, S positions that are read, H heads, G key heads.
 """
 
@@ -106,12 +107,13 @@ def _attention(spec: Attention, model: Model, at: Sizes, earlier: int) -> int:
     read = at.source if spec.cross else at.rows
     pairs = at.batch * spec.heads * at.rows * (read + spec.memory)
     values, keys = head_dim(spec, model.dim), qk_dim(spec, model.dim)
-    mixes = {"no": 0, "pre": 1, "post": 1, "both": 2}[spec.talking]
+    mixes = {"no": 0, "pre": 1, "post": 1, "both": 2}[spec.talking] if spec.heads > 1 else 0
     terms = () if spec.cross else (*spec.relative, *model.stack.relative)
     channels = keys * (1 + earlier) + values + spec.heads * mixes
     if model.stack.untied and not spec.cross:
         channels += values + 2 * model.stack.untied.cls
-    by_distance = at.batch * spec.heads * at.rows * read * keys * _tables(terms)
+    distances = at.rows + read - 1
+    by_distance = at.batch * spec.heads * at.rows * distances * keys * _tables(terms)
     own = _projected(terms, spec, model.dim, at.rows)
     return 2 * (pairs * channels + by_distance) + _linears(spec, model.dim, at, read) + own
 

@@ -39,33 +39,53 @@ class Inputs:
     output_attentions: bool = False
 
 
+TYPES = {f.name: str(f.type) for f in fields(Inputs)}  # once: a compiled graph can't ask
+
+
 @dataclass
 class Sequence:
     """What one stack reads."""
 
     x: Tensor  # ids, values or an image
-    embedded: bool = False  # x is inputs_embeds
+    name: str  # of x among the arguments
     mask: Tensor | None = None
     types: Tensor | None = None
     positions: Tensor | None = None
     documents: Tensor | None = None
     prefix: Tensor | None = None
 
+    @property
+    def embedded(self) -> bool:
+        """Whether x needs no token table."""
+        return self.name == "inputs_embeds"
+
 
 def read(input_ids: Tensor | None, named: dict[str, Any]) -> Inputs:
-    """The arguments of a call, unknown names refused."""
-    known = [f.name for f in fields(Inputs)]
-    for name in named:
-        known_or_raise(name, known, "argument of the model", InputError)
+    """The arguments of a call, unknown names and what is no tensor refused."""
+    for name, value in named.items():
+        known_or_raise(name, TYPES, "argument of the model", InputError)
+        _check_type(name, value, TYPES[name])
+    _check_type("input_ids", input_ids, "Tensor")
     return Inputs(input_ids=input_ids, **named)
+
+
+def _check_type(name: str, value: Any, kind: str) -> None:
+    if value is None:
+        return
+    if kind.startswith("Tensor") and not isinstance(value, Tensor):
+        raise InputError(f"{name} must be a tensor, not {type(value).__name__}")
+    if kind.startswith("Past") and not isinstance(value, Past):
+        raise InputError(
+            f"{name} must be what an earlier call returned, not {type(value).__name__}"
+        )
 
 
 def source_of(spec: S.Model, given: Inputs) -> Sequence:
     """The sequence that a model without encoder, or an encoder, reads."""
-    x, embedded = _main(spec, given)
+    x, name = _main(spec, given)
     return Sequence(
         x,
-        embedded,
+        name,
         given.attention_mask,
         given.token_type_ids,
         given.position_ids,
@@ -78,13 +98,13 @@ def target_of(given: Inputs) -> Sequence:
     """The sequence that the decoder of an encoder-decoder reads."""
     if given.decoder_input_ids is None:
         raise InputError("an encoder-decoder needs decoder_input_ids beside the encoder's input")
-    return Sequence(given.decoder_input_ids, mask=given.decoder_attention_mask)
+    return Sequence(given.decoder_input_ids, "decoder_input_ids", mask=given.decoder_attention_mask)
 
 
 NAMES = {S.Tokens: "input_ids", S.Patches: "pixel_values", S.Values: "input_values"}
 
 
-def _main(spec: S.Model, given: Inputs) -> tuple[Tensor, bool]:
+def _main(spec: S.Model, given: Inputs) -> tuple[Tensor, str]:
     wanted = NAMES[type(spec.embed.source)]
     allowed = {wanted, "inputs_embeds"} if wanted == "input_ids" else {wanted}
     names = ("input_ids", "inputs_embeds", "input_values", "pixel_values")
@@ -93,7 +113,7 @@ def _main(spec: S.Model, given: Inputs) -> tuple[Tensor, bool]:
     if wrong or len(there) != 1:
         got = ", ".join(there) or "nothing"
         raise InputError(f"this model reads {' or '.join(sorted(allowed))}, one of them; got {got}")
-    return getattr(given, there[0]), there[0] == "inputs_embeds"
+    return getattr(given, there[0]), there[0]
 
 
 def check_sequence(spec: S.Model, seq: Sequence, past: Past | None) -> None:
@@ -106,7 +126,7 @@ def check_sequence(spec: S.Model, seq: Sequence, past: Past | None) -> None:
         _check_rows(spec, seq)
         rows = seq.x.shape[1]
     if rows == 0 or seq.x.shape[0] == 0:
-        raise InputError("the input is empty: it needs a row and a position at least")
+        raise InputError(f"{seq.name} are empty: a row and a position are needed at least")
     _check_length(spec, seq, rows, past)
     _check_companions(seq, rows, past, spec)
 
@@ -123,71 +143,83 @@ def _check_image(x: Tensor, source: S.Patches) -> None:
 def _check_rows(spec: S.Model, seq: Sequence) -> None:
     source, x = spec.embed.source, seq.x
     if isinstance(source, S.Tokens) and not seq.embedded:
-        _check_ids("input_ids", x, source.vocab)
+        check_ids(seq.name, x, source.vocab)
         return
     width = spec.embed.dim or spec.dim
     size = source.size if isinstance(source, S.Values) and source.size is not None else width
     if x.dim() != 3 or x.shape[-1] != size or not x.is_floating_point():
         raise InputError(
-            f"the input must be floats of shape (batch, length, {size}), not {x.dtype} {tuple(x.shape)}"
+            f"{seq.name} must be floats of shape (batch, length, {size}), "
+            f"not {x.dtype} {tuple(x.shape)}"
         )
 
 
-def _check_ids(name: str, ids: Tensor, count: int) -> None:
+def check_ids(name: str, ids: Tensor, count: int) -> None:
+    """Raise unless ids are integers (B, N) from 0 up to count."""
     if ids.dim() != 2 or ids.dtype not in (torch.int64, torch.int32):
         raise InputError(
             f"{name} must be integers of shape (batch, length), not {ids.dtype} {tuple(ids.shape)}"
         )
-    if _readable(ids) and ids.numel():
+    if readable(ids) and ids.numel():
         low, high = (int(v) for v in ids.aminmax())
         if low < 0 or high >= count:
             raise InputError(f"{name} hold {low if low < 0 else high}, outside 0..{count - 1}")
 
 
-def _readable(x: Tensor) -> bool:
+def readable(x: Tensor) -> bool:
     """Whether values may be looked at without waiting for a device or breaking a compiled graph."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
+def position_limit(spec: S.Model) -> int | None:
+    """The number of positions that a model can tell apart; None if any."""
+    places = (spec.embed.position, spec.stack.untied)
+    limits = [p.length for p in places if isinstance(p, (S.Learned, S.Untied))]
+    return min(limits) if limits else None
+
+
 def _check_length(spec: S.Model, seq: Sequence, rows: int, past: Past | None) -> None:
-    limits = [p.length for p in (spec.embed.position, spec.stack.untied) if p and _bounded(p)]
-    if not limits:
-        return
-    limit, seen = min(limits), past.seen if past is not None else 0
+    limit, seen = position_limit(spec), past.seen if past is not None else 0
     if seq.positions is not None:
-        if _readable(seq.positions) and int(seq.positions.max()) >= limit:
-            raise InputError(f"position_ids reach {int(seq.positions.max())}, beyond {limit - 1}")
-    elif seen + rows > limit:
+        if readable(seq.positions):
+            _check_positions(seq.positions, limit)
+    elif limit is not None and seen + rows > limit:
         raise InputError(
-            f"{seen + rows} positions, but the model has {limit}: shorten the input, or build it "
-            f"with a greater position length or with relative positions"
+            f"{seq.name} reach {seen + rows} positions, but the model has {limit}: shorten the "
+            f"input, or build it with a greater position length or with relative positions"
         )
 
 
-def _bounded(position: Any) -> bool:
-    return isinstance(position, (S.Learned, S.Untied))
+def _check_positions(positions: Tensor, limit: int | None) -> None:
+    low, high = (int(v) for v in positions.aminmax())
+    if low < 0:
+        raise InputError(f"position_ids hold {low}: they start at 0")
+    if limit is not None and high >= limit:
+        raise InputError(f"position_ids reach {high}, beyond {limit - 1}")
 
 
 def _check_companions(seq: Sequence, rows: int, past: Past | None, spec: S.Model) -> None:
     batch = seq.x.shape[0]
     total = rows + (past.length if past is not None else 0)
     memory = spec.embed.memory if past is not None else 0
-    _shaped("attention_mask", seq.mask, [(batch, rows), (batch, total), (batch, total - memory)])
-    _shaped("token_type_ids", seq.types, [(batch, rows)])
-    _shaped("position_ids", seq.positions, [(batch, rows), (1, rows)])
-    _shaped("document_ids", seq.documents, [(batch, rows)])
-    _shaped("prefix_lengths", seq.prefix, [(batch,)])
+    mask_name = "decoder_attention_mask" if seq.name.startswith("decoder") else "attention_mask"
+    shaped(mask_name, seq.mask, [(batch, rows), (batch, total), (batch, total - memory)])
+    shaped("token_type_ids", seq.types, [(batch, rows)])
+    shaped("position_ids", seq.positions, [(batch, rows), (1, rows)])
+    shaped("document_ids", seq.documents, [(batch, rows)])
+    shaped("prefix_lengths", seq.prefix, [(batch,)])
     if seq.types is not None:
         if not spec.embed.types:
             raise InputError("this model has no token types: leave token_type_ids out")
-        _check_ids("token_type_ids", seq.types, spec.embed.types)
+        check_ids("token_type_ids", seq.types, spec.embed.types)
     if seq.documents is not None and (past is not None or spec.embed.memory):
         raise InputError("document_ids don't go with a cache, memories or memory tokens")
     if seq.prefix is not None and past is not None:
         raise InputError("prefix_lengths don't go with a cache or memories: give the whole row")
 
 
-def _shaped(name: str, value: Tensor | None, shapes: list[tuple[int, ...]]) -> None:
+def shaped(name: str, value: Tensor | None, shapes: list[tuple[int, ...]]) -> None:
+    """Raise unless a value is None, or integers or booleans of one of the shapes."""
     if value is None:
         return
     if tuple(value.shape) not in shapes:

@@ -12,6 +12,14 @@ from torch import Tensor, nn
 from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.model import begin
+from anyformer.model.checks import (
+    IGNORED,
+    check_call,
+    check_context,
+    check_labels,
+    check_memory,
+    predicts_next,
+)
 from anyformer.model.embed import Embed
 from anyformer.model.heads import Pooler, Vocabulary
 from anyformer.model.inputs import Inputs, Sequence, check_sequence, read, source_of, target_of
@@ -23,7 +31,7 @@ from anyformer.parts.state import Call, Past
 
 
 class Model(nn.Module):
-    """A model as its spec says. Call it with Hugging Face's argument names; it returns an Output."""
+    """A model as its spec says; called with Hugging Face's argument names, it returns an Output."""
 
     def __init__(self, spec: S.Model, *, own_tokens: bool = True, stack: Stack | None = None):
         super().__init__()
@@ -37,32 +45,37 @@ class Model(nn.Module):
         branch = spec.init.std
         if spec.init.depth_scaled:
             branch /= (2 * len(self.stack.schedule)) ** 0.5
-        initialise(self, spec.init.std, branch)
+        for new in (self.embed, self.stack if stack is None else None, self.head):
+            if new is not None:  # the encoder has drawn its own weights, a stack that is given too
+                initialise(new, spec.init.std, branch)
 
     def forward(self, input_ids: Tensor | None = None, **named: Any) -> Output:
         """Read one batch; see anyformer.model.inputs.Inputs for the arguments."""
         given = read(input_ids, named)
-        context, context_keep = self._context(given)
+        check_call(self.spec, given)
         seq = source_of(self.spec, given) if self.encoder is None else target_of(given)
+        check_sequence(self.spec, seq, _past(given))
+        check_memory(_past(given), seq.x.shape[0])
+        check_labels(self.spec, seq, given.labels)
+        context, context_keep = self._context(given, seq.x.shape[0])
         return self._decode(seq, given, context, context_keep)
 
-    def _context(self, given: Inputs) -> tuple[Tensor | None, Tensor | None]:
+    def _context(self, given: Inputs, rows: int) -> tuple[Tensor | None, Tensor | None]:
         """The sequence that cross-attention reads, and which of its positions are real."""
-        past = given.past_key_values
+        past, mask = given.past_key_values, given.encoder_attention_mask
         if past is not None and past.context is not None:
             return past.context, past.context_keep
         if self.encoder is None or given.encoder_hidden_states is not None:
-            mask = given.encoder_attention_mask
             if mask is None and self.encoder is not None:
                 mask = given.attention_mask
-            keep = None if mask is None or bool(mask.all()) else mask.bool()
-            _check_context(given.encoder_hidden_states, keep)
-            return given.encoder_hidden_states, keep
-        assert self.encoder is not None
+            check_context(self.spec, given.encoder_hidden_states, mask, rows)
+            return given.encoder_hidden_states, _hiding(mask)
         seq = source_of(self.encoder.spec, given)
+        check_sequence(self.encoder.spec, seq, None)
+        if seq.x.shape[0] != rows:
+            raise InputError(f"{seq.name} have {seq.x.shape[0]} rows, decoder_input_ids {rows}")
         out = self.encoder._decode(seq, Inputs(), None, None, self.token_table())
-        keep = None if seq.mask is None or bool(seq.mask.all()) else seq.mask.bool()
-        return out.last_hidden_state, keep
+        return out.last_hidden_state, _hiding(seq.mask)
 
     def token_table(self) -> Tensor | None:
         """The token embeddings (V, E), where this model has its own."""
@@ -76,12 +89,13 @@ class Model(nn.Module):
         context_keep: Tensor | None,
         table: Tensor | None = None,
     ) -> Output:
-        past = _past(given, self.spec)
-        check_sequence(self.spec, seq, past)
+        past = _past(given)
         vectors = seq.x if seq.embedded else self.embed.vectors(seq.x, table)
         memory = self.embed.memory if past is None else None
         pinned = self.spec.embed.memory
-        layout = begin.arrange(seq, vectors.shape[1], 0 if memory is None else pinned, past, vectors.device)
+        layout = begin.arrange(
+            seq, vectors.shape[1], 0 if memory is None else pinned, past, vectors.device
+        )
         x = self.embed(vectors, layout.positions, seq.types)
         x = _with_memory(x, memory, layout.order)
         call = Call(
@@ -90,7 +104,7 @@ class Model(nn.Module):
             keep=layout.keep,
             right=layout.right,
             documents=seq.documents,
-            prefix=seq.prefix,
+            prefix=None if seq.prefix is None else seq.prefix + layout.first,
             context=context,
             context_keep=context_keep,
             past=past,
@@ -100,11 +114,11 @@ class Model(nn.Module):
         )
         x = self.stack(x, call)
         drop = 0 if memory is None else memory.shape[0]
-        return self._answer(_without_memory(x, drop, layout.order), call, given, layout.keep, drop)
+        bare = lambda h: _without_memory(h, drop, layout.order)
+        call.hidden = None if call.hidden is None else [bare(h) for h in call.hidden]
+        return self._answer(bare(x), call, given, seq.mask)
 
-    def _answer(
-        self, x: Tensor, call: Call, given: Inputs, keep: Tensor | None, drop: int
-    ) -> Output:
+    def _answer(self, x: Tensor, call: Call, given: Inputs, mask: Tensor | None) -> Output:
         out = Output(last_hidden_state=x, encoder_last_hidden_state=call.context)
         following = call.following
         if following is not None:
@@ -112,9 +126,9 @@ class Model(nn.Module):
             out.past_key_values = following if following.is_cache else None
             out.mems = None if following.is_cache else following
         if call.hidden is not None:
-            out.hidden_states = (*(h[:, drop:] for h in call.hidden), x)
+            out.hidden_states = (*call.hidden, x)
         out.attentions = None if call.weights is None else tuple(call.weights)
-        real = None if keep is None or call.start else keep[:, -x.shape[1] :]
+        real = None if mask is None else mask[:, -x.shape[1] :].bool()
         if isinstance(self.head, Vocabulary):
             out.logits = self.head(x, self.token_table())
         elif isinstance(self.head, Pooler):
@@ -127,14 +141,11 @@ class Model(nn.Module):
 
     def _loss(self, logits: Tensor | None, labels: Tensor) -> Tensor:
         """Cross-entropy: of the next token for causal models, of the same position else."""
-        if logits is None or logits.shape[: labels.dim()] != labels.shape:
-            shape = None if logits is None else tuple(logits.shape)
-            raise InputError(f"labels {tuple(labels.shape)} don't fit logits {shape}")
-        causal = all(s.branch.causal for s in self.spec.stack.block if _is_self(s))
-        if self.encoder is None and causal and isinstance(self.head, Vocabulary):
+        assert logits is not None, "labels were checked"
+        if predicts_next(self.spec):
             logits, labels = logits[:, :-1], labels[:, 1:]
         wide = logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32))
-        return F.cross_entropy(wide, labels.flatten())
+        return F.cross_entropy(wide, labels.flatten().long(), ignore_index=IGNORED)
 
     def generate(self, *inputs: Any, **options: Any) -> Tensor:
         """Continue a batch of prompts; see anyformer.generate.generate."""
@@ -145,27 +156,18 @@ class Model(nn.Module):
         importlib.import_module("anyformer.checkpoint").save(self, folder)
 
 
-def _is_self(sub: S.Sublayer) -> bool:
-    return sub.kind == "attention"
-
-
 def build(spec: S.Model) -> Model:
     """The model that a spec describes, with fresh weights; a spec that breaks a rule is refused."""
     return Model(S.check(spec))
 
 
-def _check_context(context: Tensor | None, keep: Tensor | None) -> None:
-    if keep is not None and (context is None or keep.shape != context.shape[:2]):
-        shape = None if context is None else tuple(context.shape[:2])
-        raise InputError(f"encoder_attention_mask {tuple(keep.shape)} doesn't fit the context {shape}")
+def _hiding(mask: Tensor | None) -> Tensor | None:
+    """A mask as booleans; None where it hides nothing."""
+    return None if mask is None or bool(mask.all()) else mask.bool()
 
 
-def _past(given: Inputs, spec: S.Model) -> Past | None:
+def _past(given: Inputs) -> Past | None:
     """What is remembered, of whichever kind; an empty cache is none."""
-    if given.past_key_values is not None and (given.mems is not None or given.return_mems):
-        raise InputError("pass either past_key_values or mems: a cache or segment memories")
-    if (given.mems is not None or given.return_mems) and not spec.stack.recurrence:
-        raise InputError("this model has no segment memory: set stack.recurrence in its spec")
     past = given.past_key_values if given.past_key_values is not None else given.mems
     return past if past is not None and past.length > 0 else None
 

@@ -7,6 +7,7 @@ computed again and taken off. The output is the mean of the streams.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from anyformer.ops.chunked import random_from, random_state
+from anyformer.ops.relative import leaf
 from anyformer.parts.state import Call
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def run_reversible(stack: Stack, x: Tensor, call: Call) -> Tensor:
         for j, sublayer in enumerate(stack.blocks[b])  # type: ignore[arg-type]
     ]
     learns = torch.is_grad_enabled() and (x.requires_grad or _learned(stack, call))
-    if not learns or call.following is not None and call.following.is_cache:
+    if not learns or (call.following is not None and call.following.is_cache):
         streams = [x, x]
         for turn, (sublayer, path) in enumerate(steps):
             mine, other = turn % 2, 1 - turn % 2
@@ -45,22 +47,36 @@ def addition(sublayer: Any, x: Tensor, call: Call, path: str) -> Tensor:
     return sublayer.residual.added(sublayer.output(x, call, path))
 
 
-def _learned(stack: nn.Module, call: Call) -> list[Tensor]:
+def _learned(stack: Stack, call: Call) -> list[Tensor]:
     """Every tensor that the sublayers read and that wants a gradient."""
-    shared = [call.context, *(call.untied or ())]
-    tensors = [*stack.parameters(), *(t for t in shared if t is not None)]
-    return [t for t in tensors if t.requires_grad]
+    own = [*stack.blocks.parameters(), *stack.relative.parameters()]
+    return [*(t for t in own if t.requires_grad), *_shared(call)]
+
+
+def _shared(call: Call) -> list[Tensor]:
+    """Tensors that were made before the stack runs and that want a gradient."""
+    made = [call.context, *(call.untied or ())]
+    return [t for t in made if t is not None and t.requires_grad]
+
+
+def _apart(call: Call) -> Call:
+    """The call with what was made before as leaves: it may be made from the stack's own weights."""
+    untied = call.untied and (leaf(call.untied[0]), leaf(call.untied[1]))
+    return replace(call, context=leaf(call.context), untied=untied)
 
 
 class _Reversible(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, steps: list[Step], call: Call, one: Tensor, two: Tensor, *learned: Tensor):  # type: ignore[override]
+    def forward(
+        ctx, steps: list[Step], call: Call, one: Tensor, two: Tensor, *learned: Tensor
+    ) -> tuple[Tensor, ...]:  # type: ignore[override]
         streams, states = [one, two], []
         for turn, (sublayer, path) in enumerate(steps):
             mine, other = turn % 2, 1 - turn % 2
             states.append(random_state(one))
             streams[mine] = streams[mine] + addition(sublayer, streams[other], call, path)
-        ctx.steps, ctx.call, ctx.states, ctx.learned = steps, call, states, learned
+        ctx.steps, ctx.call, ctx.states = steps, _apart(call), states
+        ctx.own = learned[: len(learned) - len(_shared(call))]
         ctx.save_for_backward(*(s.detach() for s in streams))
         return tuple(s.clone() if s is one or s is two else s for s in streams)
 
@@ -68,16 +84,19 @@ class _Reversible(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         streams, found = [s.clone() for s in ctx.saved_tensors], list(grads)
-        learned: tuple[Tensor, ...] = ctx.learned
+        learned = [*ctx.own, *_shared(ctx.call)]
         sums: list[Tensor | None] = [None] * len(learned)
         for turn in reversed(range(len(ctx.steps))):
             mine, other = turn % 2, 1 - turn % 2
             sublayer, path = ctx.steps[turn]
             with torch.enable_grad(), random_from(ctx.states[turn], streams[0]):
-                leaf = streams[other].detach().requires_grad_()
-                added = addition(sublayer, leaf, ctx.call, path)
-                new = torch.autograd.grad(added, [leaf, *learned], found[mine], allow_unused=True)
+                heard = streams[other].detach().requires_grad_()
+                added = addition(sublayer, heard, ctx.call, path)
+                new = torch.autograd.grad(added, [heard, *learned], found[mine], allow_unused=True)
             streams[mine] = streams[mine] - added.detach()
             found[other] = found[other] + new[0]
-            sums = [a if b is None else b if a is None else a + b for a, b in zip(sums, new[1:], strict=True)]
+            sums = [
+                a if b is None else b if a is None else a + b
+                for a, b in zip(sums, new[1:], strict=True)
+            ]
         return (None, None, *found, *sums)

@@ -79,7 +79,7 @@ class Stack(nn.Module):
         """x (B, N, d) -> (B, N, d)."""
         call.relative = tuple(self.relative)
         if self.untied is not None:
-            call.untied = self.untied(call.positions, call.length)
+            call.untied = self.untied(call.positions, call.length, call.relative)
         x = run_reversible(self, x, call) if self.spec.reversible else self._run(x, call)
         return x if self.norm is None else self.norm(x)
 
@@ -95,9 +95,7 @@ class Stack(nn.Module):
         return x
 
 
-def _position_sizes(
-    blocks: tuple[tuple[S.Sublayer, ...], ...], dim: int
-) -> tuple[int, int, int]:
+def _position_sizes(blocks: tuple[tuple[S.Sublayer, ...], ...], dim: int) -> tuple[int, int, int]:
     """Heads and sizes of q and of v of the stack's self-attention, for shared positions."""
     for block in blocks:
         for sub in block:

@@ -6,6 +6,7 @@ first, that covers the plan where q lives. A backend asked by name runs or says 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,7 +21,8 @@ from anyformer.ops.eager import eager
 from anyformer.ops.mask import Padding, parts
 from anyformer.ops.plan import Plan
 
-SMALL = 1 << 22  # scores that may be written out: 16 MiB in float32
+SMALL = 1 << 20  # scores that may be written out: 4 MiB in float32
+SHORT = 512  # keys up to which they may be however many queries there are
 
 Test = Callable[[Tensor, Tensor, Tensor, Plan], bool]
 
@@ -35,14 +37,22 @@ class Backend:
     wanted: Test = lambda q, k, v, plan: True
 
 
+@functools.cache
+def _fast_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 matrices itself."""
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def _short_and_low(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
-    """Where plain products beat the fused kernel: half precision on a CPU, up to 512 keys."""
-    half = q.dtype in (torch.bfloat16, torch.float16)
-    return not q.is_cuda and half and k.shape[2] <= 512 and q.shape[2] > 1
+    """Where plain products beat the fused kernel: bfloat16 on a CPU that has it, up to 512 keys."""
+    here = q.device.type == "cpu" and q.dtype == torch.bfloat16 and _fast_bfloat16()
+    return here and k.shape[2] <= SHORT and q.shape[2] > 1
 
 
 def _small(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
-    return q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] <= SMALL or _short_and_low(q, k, v, plan)
+    """Where writing the scores out is fastest and still takes memory linear in the length."""
+    scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+    return scores <= SMALL or k.shape[2] <= SHORT
 
 
 ALL = frozenset({"mask", "relative", "mods", "rows", "dropout"})
@@ -66,7 +76,7 @@ BACKENDS = {  # fastest first
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan, backend: str = "auto") -> Tensor:
-    """q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) -> (B, H, Q, E); queries of padding get zeros."""
+    """q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) -> (B, H, Q, E); padded queries: 0."""
     out = BACKENDS[choose(q, k, v, plan, backend)].run(q, k, v, plan)
     for mask in parts(plan.mask):
         if isinstance(mask, Padding) and mask.queries:

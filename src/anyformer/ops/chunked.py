@@ -18,6 +18,7 @@ from anyformer.ops.plan import Plan
 
 SCORES = 1 << 20  # scores of one block: 4 MiB in float32, which stays in a core's cache
 QUERIES = 128  # queries of one block, fewer where the keys are many
+FEWEST = 16  # but not fewer than these
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
 def blocks(q: Tensor, k: Tensor, plan: Plan) -> Iterator[Block]:
     """The blocks of a call, in order."""
     batch, heads, queries, keys = *q.shape[:3], k.shape[2]
-    step = max(16, min(QUERIES, queries, SCORES // (heads * keys)))
+    step = max(FEWEST, min(QUERIES, queries, SCORES // (heads * keys)))
     rows = max(1, SCORES // (heads * min(step, queries) * keys))
     for row in range(0, batch, rows):
         for first in range(0, queries, step):
@@ -66,16 +67,14 @@ class _Chunked(torch.autograd.Function):
         out = q.new_empty((*q.shape[:3], v.shape[3]))
         for b in blocks(q, k, plan):
             keys = (b.rows, slice(None), b.keys)
-            out[b.rows, :, b.queries] = block(
-                q[b.rows, :, b.queries], k[keys], v[keys], plan, b.at
-            )
+            out[b.rows, :, b.queries] = block(q[b.rows, :, b.queries], k[keys], v[keys], plan, b.at)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         q, k, v = ctx.saved_tensors
-        plan: Plan = ctx.plan
+        plan: Plan = ctx.plan.apart()
         learned = [t for t in plan.tensors() if t.requires_grad]
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         sums: list[Tensor | None] = [None] * len(learned)
@@ -83,8 +82,10 @@ class _Chunked(torch.autograd.Function):
             for b in blocks(q, k, plan):
                 query, keys = (b.rows, slice(None), b.queries), (b.rows, slice(None), b.keys)
                 leaves = [t.detach().requires_grad_() for t in (q[query], k[keys], v[keys])]
-                out = block(*leaves, plan, b.at)
-                found = torch.autograd.grad(out, [*leaves, *learned], grad[query], allow_unused=True)
+                out = block(leaves[0], leaves[1], leaves[2], plan, b.at)
+                found = torch.autograd.grad(
+                    out, [*leaves, *learned], grad[query], allow_unused=True
+                )
                 dq[query] = found[0] if found[0] is not None else 0
                 _add(dk[keys], found[1])
                 _add(dv[keys], found[2])

@@ -32,7 +32,9 @@ def widen(x: Tensor, heads: int) -> Tensor:
 
 def eager(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """q (B, H, Q, D), k and v (B, G, K, D) -> (B, H, Q, D)."""
-    return block(q, widen(k, q.shape[1]), widen(v, q.shape[1]), plan, Place(0, plan.start, -plan.lead))
+    return block(
+        q, widen(k, q.shape[1]), widen(v, q.shape[1]), plan, Place(0, plan.start, -plan.lead)
+    )
 
 
 def block(q: Tensor, k: Tensor, v: Tensor, plan: Plan, at: Place) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +18,7 @@ from anyformer.ops.plan import Plan
 
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why FlexAttention can't run this plan here, or None."""
-    learns = torch.is_grad_enabled() and any(
-        t.requires_grad for t in (q, k, v, *plan.tensors())
-    )
+    learns = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v, *plan.tensors()))
     if not q.is_cuda and learns:
         return "has no backward pass on a CPU"
     if q.is_cuda and q.dtype == torch.float64:
@@ -39,7 +38,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     seen = None
     if plan.mask is not None:
         seen = block_mask(plan.mask, (*q.shape[:3], k.shape[2]), plan.start, plan.lead, q.device)
-    run = _compiled() if q.is_cuda else flex_attention
+    run = _compiled() if q.is_cuda else _unfused
     out = run(
         q.contiguous(),
         k.contiguous(),
@@ -58,11 +57,18 @@ def _compiled() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=False)
 
 
+def _unfused(*args: Any, **options: Any) -> Any:
+    """The CPU's way, chosen by name alone: without compiling, which torch warns of."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "flex_attention called without torch.compile")
+        return flex_attention(*args, **options)
+
+
 @functools.lru_cache(maxsize=64)
 def block_mask(
     mask: Mask, shape: tuple[int, ...], start: int, lead: int, device: torch.device
 ) -> BlockMask:
-    """The blocks that a mask leaves; kept, since masks are made once a call and compare by value."""
+    """The blocks that a mask leaves; kept, since a mask is made once a call."""
 
     def seen(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return mask(b, h, q + start, (k - lead).clamp(min=0)) | (k < lead)
@@ -77,7 +83,7 @@ def score_mod(q: Tensor, k: Tensor, plan: Plan) -> Callable[..., Tensor] | None:
     if plan.relative is not None:
         steps.append(_relative(q, k, plan))
     for mod in plan.mods:
-        at = lambda s, b, h, i, j, mod=mod: mod(s, b, h, i + plan.start, j - plan.lead)  # noqa: E731
+        at = lambda s, b, h, i, j, mod=mod: mod(s, b, h, i + plan.start, j - plan.lead)
         steps.append(at)
     if not steps:
         return None
@@ -91,7 +97,7 @@ def score_mod(q: Tensor, k: Tensor, plan: Plan) -> Callable[..., Tensor] | None:
 
 
 def _relative(q: Tensor, k: Tensor, plan: Plan) -> Callable[..., Tensor]:
-    """Gathers from (H, R), (B, H, Q, R) and (B, H, K, R): linear in the length for clipped tables."""
+    """Gathers from (H, R), (B, H, Q, R) and (B, H, K, R): linear memory for clipped tables."""
     terms = plan.relative
     assert terms is not None
     low, high, start, lead = terms.low, terms.high, plan.start, plan.lead

@@ -117,7 +117,7 @@ class Prefix(Mask):
     lengths: Tensor
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        """k < lengths[b]."""
+        """K < lengths[b]."""
         return k < self.lengths[b] + 0 * q
 
 

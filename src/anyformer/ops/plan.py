@@ -8,12 +8,12 @@ the persistent ones, which every query sees and which have no distance.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from anyformer.ops.mask import Mask
-from anyformer.ops.relative import Relative
+from anyformer.ops.relative import Relative, leaf
 from anyformer.ops.weigh import Weigh
 
 
@@ -45,7 +45,7 @@ class Plan:
     lead: int = 0
 
     def needs(self) -> dict[str, str]:
-        """What this plan asks of a kernel, and which field asks it."""
+        """What this plan asks of a kernel, and which fields ask it."""
         asked = {
             "mask": self.mask is not None,
             "relative": self.relative is not None,
@@ -55,8 +55,18 @@ class Plan:
             "remix": self.remix is not None,
             "dropout": self.dropout > 0,
         }
-        rows = {"mix", "weigh", "remix"}  # need whole rows of scores
-        return {("rows" if f in rows else f): f for f, wanted in asked.items() if wanted}
+        rows = [f for f in ("mix", "weigh", "remix") if asked.pop(f)]  # need whole rows of scores
+        needs = {field: field for field, wanted in asked.items() if wanted}
+        return {**needs, "rows": ", ".join(rows)} if rows else needs
+
+    def apart(self) -> Plan:
+        """The same plan with tables and mixes that no longer know what they were made from.
+
+        Tables can be made from one another; a backend that asks for the gradient of each needs
+        them apart.
+        """
+        relative = None if self.relative is None else self.relative.apart()
+        return replace(self, relative=relative, mix=leaf(self.mix), remix=leaf(self.remix))
 
     def tensors(self) -> list[Tensor]:
         """Every tensor of the plan that may learn."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+TILE = 128  # keys of one tile of the key side, more where the queries are
+
 
 @dataclass(frozen=True, eq=False)
 class Relative:
@@ -28,6 +30,10 @@ class Relative:
         """The tables that are there."""
         return [t for t in (self.bias, self.query, self.key) if t is not None]
 
+    def apart(self) -> Relative:
+        """The same tables as leaves of their own."""
+        return Relative(self.low, self.high, leaf(self.bias), leaf(self.query), leaf(self.key))
+
     def rows(self, low: int, high: int, device: torch.device) -> Tensor:
         """The row of each distance low..high."""
         distances = torch.arange(low, high + 1, device=device)
@@ -38,8 +44,13 @@ class Relative:
         if (low, high) == (self.low, self.high):
             return self
         rows = self.rows(low, high, self.tensors()[0].device)
-        pick = lambda t: None if t is None else t.index_select(1, rows)  # noqa: E731
+        pick = lambda t: None if t is None else t.index_select(1, rows)
         return Relative(low, high, pick(self.bias), pick(self.query), pick(self.key))
+
+
+def leaf(x: Tensor | None) -> Tensor | None:
+    """X without what it was made from; it learns if x does."""
+    return None if x is None else x.detach().requires_grad_(x.requires_grad)
 
 
 def merge(terms: list[Relative]) -> Relative | None:
@@ -86,12 +97,25 @@ def scores(q: Tensor, k: Tensor, relative: Relative, first_q: int, first_k: int)
         by_distance = q[..., : near.query.shape[-1]] @ near.query.mT.to(q.dtype)  # (B, H, Q, L)
         total = _plus(total, skew(by_distance, keys))
     if near.key is not None:
-        # out[i, j] = k_j · key[j - i]: the mirror image of the query side, transposed.
-        mirrored = near.key.flip(1).mT.to(k.dtype)
-        by_distance = k[..., : near.key.shape[-1]] @ mirrored  # (B, H, K, L), by i - j
-        total = _plus(total, skew(by_distance, queries).mT)
+        total = _plus(total, _key_side(k, near, queries))
     assert total is not None, "a Relative has at least one table"
     return total
+
+
+def _key_side(k: Tensor, near: Relative, queries: int) -> Tensor:
+    """k_j · key[j - i], (B, H, Q, K): the mirror image of the query side, transposed.
+
+    A tile of keys at a time, since all keys by all distances would be quadratic in the keys.
+    """
+    assert near.key is not None
+    k, table = k[..., : near.key.shape[-1]], near.key.to(k.dtype)
+    step, tiles = max(queries, TILE), []
+    for i, tile in enumerate(k.split(step, 2)):
+        first = i * step
+        rows = table[:, first : first + queries + tile.shape[2] - 1]  # (H or 1, Q + T - 1, D)
+        by_distance = tile @ rows.flip(1).mT  # (B, H, T, Q + T - 1), by i - j
+        tiles.append(skew(by_distance, queries).mT)
+    return torch.cat(tiles, -1)
 
 
 def _plus(total: Tensor | None, term: Tensor) -> Tensor:
@@ -114,7 +138,7 @@ def t5_bucket(distance: Tensor, count: int, max_distance: int, bidirectional: bo
 
 
 def alibi_slopes(heads: int) -> Tensor:
-    """ALiBi's slopes: a geometric series, filled up from the next one where heads is no power of 2."""
+    """ALiBi's slopes: a geometric series, filled up from the next one beside powers of 2."""
     power = 1 << (heads.bit_length() - 1)
     slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
     slopes += [2 ** (-4 * (2 * i + 1) / power) for i in range(heads - power)]

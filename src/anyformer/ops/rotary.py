@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def angles(positions: Tensor, dims: int, theta: float) -> Tensor:
-    """positions (..., T) -> angles (..., T, dims / 2), position · theta^(-2i / dims), float32 up."""
+    """positions (..., T) -> angles (..., T, dims / 2), position · theta^(-2i / dims)."""
     dtype = torch.float64 if positions.dtype == torch.float64 else torch.float32
     steps = torch.arange(0, dims, 2, device=positions.device, dtype=dtype)
     return positions.to(dtype)[..., None] * theta ** (-steps / dims)

@@ -55,7 +55,7 @@ def _grouped(k: Tensor, v: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     """Keys and values with one number of heads: theirs if they agree, else all."""
     if k.shape[1] == v.shape[1]:
         return k, v
-    wide = lambda x: x.repeat_interleave(heads // x.shape[1], 1)  # noqa: E731
+    wide = lambda x: x.repeat_interleave(heads // x.shape[1], 1)
     return wide(k), wide(v)
 
 
@@ -78,8 +78,9 @@ def _square(q: Tensor, k: Tensor) -> bool:
 
 def _keys(padding: Padding, lead: int) -> Tensor:
     """The keys to see, (B, 1, 1, K); rows without any see all, and are blanked afterwards."""
-    keep = padding.keep | ~padding.keep.any(-1, keepdim=True)
-    return F.pad(keep, (lead, 0), value=True)[:, None, None]
+    if lead:  # persistent keys are seen always
+        return F.pad(padding.keep, (lead, 0), value=True)[:, None, None]
+    return (padding.keep | ~padding.keep.any(-1, keepdim=True))[:, None, None]
 
 
 def _blank(out: Tensor, padding: Padding, plan: Plan) -> Tensor:

@@ -44,7 +44,7 @@ def _ranks(x: Tensor) -> Tensor:
 
 
 class _Entmax15(torch.autograd.Function):
-    """Exact, by sorting: the support is the longest prefix whose threshold lies below its scores."""
+    """Exact, by sorting: the support is the longest prefix above its own threshold."""
 
     @staticmethod
     def forward(ctx, scores: Tensor) -> Tensor:  # type: ignore[override]
@@ -73,6 +73,7 @@ class _Sparsemax(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scores: Tensor) -> Tensor:  # type: ignore[override]
         x = scores - scores.max(-1, keepdim=True).values
+        x = x.clamp(min=-2)  # τ is above -1, so what lies lower has no weight however low it is
         ordered = x.sort(-1, descending=True).values
         count = _ranks(x)
         threshold = (ordered.cumsum(-1) - 1) / count

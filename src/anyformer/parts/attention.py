@@ -86,7 +86,7 @@ class Attention(Fresh):
     def _score_parts(self, groups: int) -> None:
         spec, heads, mem = self.spec, self.spec.heads, self.spec.memory
         key_heads = 1 if self.collab is not None else groups
-        param = lambda *shape: nn.Parameter(torch.empty(shape))  # noqa: E731
+        param = lambda *shape: nn.Parameter(torch.empty(shape))
         self.memory_k = param(key_heads, mem, self.size) if mem else None
         self.memory_v = param(groups, mem, self.value_size) if mem else None
         self.q_norm = build(spec.qk_norm, self.size) if spec.qk_norm else None
@@ -138,7 +138,7 @@ class Attention(Fresh):
         return q, *call.extend(path, k, v)
 
     def _remembered(self, x: Tensor, call: Call, path: str) -> tuple[Tensor, Tensor, Tensor]:
-        """q of the sequence, k and v of the encoder's output, projected once where cached."""
+        """Q of the sequence, k and v of the encoder's output, projected once where cached."""
         known = call.remembered(path)
         if known is None:
             if call.context is None:
@@ -165,11 +165,11 @@ class Attention(Fresh):
         """Persistent keys and values in front."""
         if self.memory_k is None or self.memory_v is None:
             return k, v
-        rows = lambda m, x: m.to(x.dtype).expand(x.shape[0], -1, -1, -1)  # noqa: E731
+        rows = lambda m, x: m.to(x.dtype).expand(x.shape[0], -1, -1, -1)
         return torch.cat([rows(self.memory_k, k), k], 2), torch.cat([rows(self.memory_v, v), v], 2)
 
     def _carried(self, q: Tensor, k: Tensor, call: Call) -> tuple[Tensor, Tensor]:
-        """q shifted by relative parts; with carry, beside them q and k of the layers below.
+        """Q shifted by relative parts; with carry, beside them q and k of the layers below.
 
         A sum of scores over layers is one product over their channels side by side.
         """
@@ -188,8 +188,8 @@ class Attention(Fresh):
     def _untied(
         self, q: Tensor, k: Tensor, channels: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """q and k with the channels of their positions beside them."""
-        beside = lambda x, c: torch.cat([x, c.to(x.dtype).expand(x.shape[0], -1, -1, -1)], -1)  # noqa: E731
+        """Q and k with the channels of their positions beside them."""
+        beside = lambda x, c: torch.cat([x, c.to(x.dtype).expand(x.shape[0], -1, -1, -1)], -1)
         k = widen(k, self.spec.heads)
         return beside(q, channels[0]), beside(k, lead_zeros(channels[1], self.spec.memory))
 

@@ -13,16 +13,33 @@ from anyformer import spec as S
 from anyformer.parts.base import part
 from anyformer.parts.state import Call
 
+
+def quick_gelu(x: Tensor) -> Tensor:
+    """x · sigmoid(1.702 x)."""
+    return x * torch.sigmoid(1.702 * x)
+
+
+def squared_relu(x: Tensor) -> Tensor:
+    """max(0, x)² (arXiv:2109.08668)."""
+    return F.relu(x).square()
+
+
+def identity(x: Tensor) -> Tensor:
+    """x itself."""
+    return x
+
+
+# Functions with names, so that modules can be pickled.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "quick_gelu": quick_gelu,
     "relu": F.relu,
-    "relu2": lambda x: F.relu(x).square(),
+    "relu2": squared_relu,
     "silu": F.silu,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
-    "identity": lambda x: x,
+    "identity": identity,
 }
 
 

@@ -154,28 +154,44 @@ class Untied(Fresh):
             if theta is not None:
                 nn.init.normal_(theta, std=std)
 
-    def forward(self, positions: Tensor, new: int) -> tuple[Tensor, Tensor]:
-        """positions (1 or B, K) -> channels (…, H, N, P) of the last N as queries, (…, H, K, P)."""
+    def forward(
+        self, positions: Tensor, new: int, relative: tuple[nn.Module, ...] = ()
+    ) -> tuple[Tensor, Tensor]:
+        """Channels (…, H, N, P) of the last N of positions (1 or B, K), and (…, H, K, P) of all.
+
+        The scores of the first token also make up for what `relative` adds to them.
+        """
         placed = self.norm(self.position(positions.clamp(min=0)))
         placed = placed * (positions >= 0)[..., None]  # memory tokens stand nowhere
-        split = lambda x: x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)  # noqa: E731
+        split = lambda x: x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
         q, k = split(self.q(placed[:, -new:])), split(self.k(placed))
         if self.row is None or self.column is None:
             return q, k
-        return self._first_apart(q, k, positions, self.row, self.column)
+        rows = self.row[None, :, None] - self._bias(relative, positions)  # (…, H, K)
+        columns = self.column[None, :, None] - self._bias(relative, -positions[:, -new:])
+        return self._first_apart(q, k, positions == 0, rows, columns)
+
+    def _bias(self, relative: tuple[nn.Module, ...], distance: Tensor) -> Tensor:
+        """What relative parts add at distances (…, K), whoever the query is: (…, H, K)."""
+        total = self.norm.weight.new_zeros(1)
+        reach = self.spec.length
+        for item in relative:
+            found = relative_of(item).tables(-reach, reach, 1.0)
+            if found.bias is not None:
+                at = distance.clamp(found.low, found.high) - found.low
+                total = total + found.bias.to(total.dtype)[:, at].transpose(0, 1)
+        return total
 
     def _first_apart(
-        self, q: Tensor, k: Tensor, positions: Tensor, row: Tensor, column: Tensor
+        self, q: Tensor, k: Tensor, first: Tensor, rows: Tensor, columns: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Two more channels: the first token's row scores `row`, its column `column` elsewhere."""
+        """Two more channels: the first token's row scores `rows`, the rest of its column `columns`."""
         unscaled = (2 * self.size) ** 0.5
-        first = (positions == 0)[:, None, :, None]  # (…, 1, K, 1)
+        first = first[:, None, :, None]  # (…, 1, K, 1)
         asks = first[:, :, -q.shape[2] :]
-        per_head = lambda t: t[None, :, None, None] * unscaled  # noqa: E731
-        ones = torch.ones_like(k[..., :1])
-        extra_q = [torch.where(asks, per_head(row), 0.0), torch.where(asks, 0.0, per_head(column))]
-        extra_k = [ones, ones * first]
-        grown = lambda x, mask, extra: torch.cat(  # noqa: E731
+        extra_q = [asks * unscaled, torch.where(asks, 0.0, columns[..., None] * unscaled)]
+        extra_k = [rows[..., None], first]
+        grown = lambda x, mask, extra: torch.cat(
             [x * ~mask, *(e.expand(*x.shape[:-1], 1).to(x.dtype) for e in extra)], -1
         )
         return grown(q, asks, extra_q), grown(k, first, extra_k)

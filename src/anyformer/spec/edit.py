@@ -67,7 +67,9 @@ def get(tree: Any, path: str) -> Any:
         if isinstance(tree, tuple) and step.isdigit() and int(step) < len(tree):  # type: ignore[arg-type]
             tree = tree[int(step)]
         elif is_node(tree):
-            tree = getattr(tree, known_or_raise(step, names(tree), f"field of {type(tree).__name__}"))
+            tree = getattr(
+                tree, known_or_raise(step, names(tree), f"field of {type(tree).__name__}")
+            )
         else:
             raise SpecError(f"{path!r}: nothing is at {step!r}")
     return tree
@@ -89,7 +91,7 @@ def diff(before: Any, after: Any, path: str = "") -> tuple[Change, ...]:
     """What differs between two trees, as the smallest changes that lead from one to the other."""
     if type(before) is type(after) and before == after:
         return ()
-    below = lambda step: f"{path}.{step}" if path else str(step)  # noqa: E731
+    below = lambda step: f"{path}.{step}" if path else str(step)
     if is_node(before) and type(before) is type(after):
         pairs = [(n, getattr(before, n), getattr(after, n)) for n in names(before)]
     elif isinstance(before, tuple) and isinstance(after, tuple) and len(before) == len(after):  # type: ignore[arg-type]
@@ -100,7 +102,7 @@ def diff(before: Any, after: Any, path: str = "") -> tuple[Change, ...]:
 
 
 def parse(text: str) -> Any:
-    """A value written on a command line: `6`, `0.1`, `none`, `true`, `"gelu"`, `RMSNorm(eps=1e-6)`."""
+    """A value on a command line: `6`, `0.1`, `none`, `true`, `gelu`, `RMSNorm(eps=1e-6)`."""
     words = {"none": None, "null": None, "true": True, "false": False}
     if text.lower() in words:
         return words[text.lower()]

@@ -136,7 +136,7 @@ Head = Vocabulary | Classes | Pooler | Project
 
 @node
 class Init:
-    """How fresh weights are drawn: normal with this deviation, branch outputs smaller with depth."""
+    """How fresh weights are drawn: normal, branch outputs smaller with depth where asked."""
 
     std: Above = 0.02
     depth_scaled: bool = False  # last matrix of each branch: std / sqrt(2 · depth)

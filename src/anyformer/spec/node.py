@@ -63,7 +63,7 @@ def node(cls: type[T]) -> type[T]:
 
 
 def _named_errors(cls: type) -> Any:
-    """The constructor of cls, with an unknown or missing field named and the nearest one offered."""
+    """The constructor of cls; an unknown field is named and the nearest one offered."""
     plain = cls.__init__
 
     @functools.wraps(plain)
@@ -141,9 +141,7 @@ def _one_of(value: Any, options: tuple[Any, ...], where: str) -> Any:
             # Keep the message of the option that came closest: the one that read the type.
             if "must be" in str(error) or "unknown" in str(error):
                 last = error
-    raise last or SpecError(
-        f"{where} takes {' or '.join(map(describe, options))}, not {value!r}"
-    )
+    raise last or SpecError(f"{where} takes {' or '.join(map(describe, options))}, not {value!r}")
 
 
 def _literal(value: Any, options: tuple[Any, ...], where: str) -> Any:
@@ -172,7 +170,9 @@ def describe(hint: Any) -> str:
     if origin is tuple:
         return f"a tuple of {describe(typing.get_args(hint)[0])}"
     words = {int: "an int", float: "a float", bool: "True or False", str: "a string"}
-    return words.get(hint, "None" if hint is types.NoneType else getattr(hint, "__name__", str(hint)))
+    return words.get(
+        hint, "None" if hint is types.NoneType else getattr(hint, "__name__", str(hint))
+    )
 
 
 def to_dict(value: Any) -> Any:
@@ -188,7 +188,9 @@ def from_dict(data: Any) -> Any:
     if isinstance(data, dict):
         body: dict[str, Any] = dict(data)  # type: ignore[arg-type]
         if TAG not in body:
-            raise SpecError(f"a part needs the key {TAG!r} that names its kind; found {sorted(body)}")
+            raise SpecError(
+                f"a part needs the key {TAG!r} that names its kind; found {sorted(body)}"
+            )
         kind = body.pop(TAG)
         return make(str(kind), **{k: from_dict(v) for k, v in body.items()})
     return tuple(map(from_dict, data)) if isinstance(data, list) else data  # type: ignore[arg-type]

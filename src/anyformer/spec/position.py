@@ -73,7 +73,7 @@ class Shaw:
 
 @node
 class XL:
-    """Transformer-XL: sinusoids of the distance, projected, with two learned biases (arXiv:1901.02860)."""
+    """Transformer-XL: sinusoids of the distance, projected, two learned biases (1901.02860)."""
 
     theta: Above = 10000.0
     clamp: Positive | None = None  # distances beyond it count as it

@@ -24,7 +24,7 @@ class ReZero:
 
 @node
 class Gated:
-    """A GRU cell with state x and input branch · y; `bias` opens it towards x (arXiv:1910.06764)."""
+    """A GRU cell with state x and input branch · y; `bias` opens it towards x (1910.06764)."""
 
     bias: float = 2.0
     branch: Above = 1.0

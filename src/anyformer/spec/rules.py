@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from anyformer.errors import SpecError
 from anyformer.spec.attention import Attention
 from anyformer.spec.model import Model, Patches, Stack, Sublayer, Tokens, Vocabulary
-from anyformer.spec.position import Buckets, Relative
+from anyformer.spec.position import ALiBi, Buckets, Relative
 from anyformer.spec.residual import Add, ReZero, Scaled
 from anyformer.spec.schedule import Explicit, Looped, Sandwich, Superblocks
 
@@ -60,7 +60,9 @@ def qk_dim(attention: Attention, dim: int) -> int:
     return width if share is None else int(share * attention.heads * width)
 
 
-def of_attention(test: Callable[[Attention, Model, Stack], bool]) -> Callable[[Model], Iterator[str]]:
+def of_attention(
+    test: Callable[[Attention, Model, Stack], bool],
+) -> Callable[[Model], Iterator[str]]:
     """The paths of the attentions for which a test holds."""
     return lambda spec: (p for p, model, stack, _, a in attentions(spec) if test(a, model, stack))
 
@@ -154,6 +156,14 @@ def _bad_cross(a: Attention, _model: Model, _stack: Stack) -> bool:
     return a.cross and bool(positional or a.causal)
 
 
+def _tied_first(a: Attention, _model: Model, stack: Stack) -> bool:
+    if a.cross or stack.untied is None or not stack.untied.cls:
+        return False
+    mixed = bool(stack.relative) and a.talking in ("pre", "both")
+    biases = all(isinstance(r, (Buckets, ALiBi)) for r in stack.relative)
+    return mixed or bool(a.relative) or not biases
+
+
 def _bad_rotary(a: Attention, model: Model, _stack: Stack) -> bool:
     if a.rotary is None:
         return False
@@ -232,9 +242,9 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "cross needs an encoder's width",
         of_attention(
-            lambda a, m, _: a.cross
-            and m.encoder is not None
-            and (a.context or m.dim) != m.encoder.dim
+            lambda a, m, _: (
+                a.cross and m.encoder is not None and (a.context or m.dim) != m.encoder.dim
+            )
         ),
         "the encoder's output is not as wide as cross-attention reads",
         "set context to the encoder's dim",
@@ -278,7 +288,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "reversible",
         of_stack(_irreversible),
-        "a reversible stack needs pre-norm, added residuals, no carried scores and no layer dropout",
+        "a reversible stack needs pre-norm, added residuals, no carried scores, no layer dropout",
         "use place='pre' with Add(skip=1), ReZero or Scaled(on='branch'), or reversible=False",
     ),
     Rule(
@@ -306,8 +316,10 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "patches fill the image",
         of_model(
-            lambda m: isinstance(m.embed.source, Patches)
-            and m.embed.source.image % m.embed.source.patch != 0
+            lambda m: (
+                isinstance(m.embed.source, Patches)
+                and m.embed.source.image % m.embed.source.patch != 0
+            )
         ),
         "the image is not a whole number of patches",
         "choose a patch size that divides the image size",
@@ -323,6 +335,12 @@ RULES: tuple[Rule, ...] = (
         of_attention(lambda a, _m, s: s.untied is not None and not a.cross and a.scale is not None),
         "untied positions share the scale 1 / sqrt(2 · head_dim) with the words",
         "leave scale unset on self-attentions, or drop stack.untied",
+    ),
+    Rule(
+        "untied first token",
+        of_attention(_tied_first),
+        "untied.cls can take the shared bias from the first token's scores, and no other relative part",
+        "keep Buckets or ALiBi in stack.relative without talking='pre', or set untied.cls=False",
     ),
     Rule(
         "rotary width",
@@ -345,7 +363,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "bucket count",
         of_buckets(_few_buckets),
-        "too few buckets, an odd count for two sides, or a max_distance that exact buckets reach",
+        "too few buckets, an odd count for two sides, or a max_distance within exact buckets",
         "use an even count of at least 4 (2 one-sided) and max_distance above the exact buckets",
     ),
     Rule(

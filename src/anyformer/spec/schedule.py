@@ -41,7 +41,7 @@ class Looped:
 
 @node
 class Superblocks:
-    """Superblocks of `layers` blocks; each block runs `each` times, each superblock `repeat` times."""
+    """Superblocks of `layers` blocks: a block runs `each` times, a superblock `repeat` times."""
 
     layers: Positive = 1
     each: Positive = 1
@@ -50,7 +50,7 @@ class Superblocks:
 
 @node
 class Sandwich:
-    """Attention alone for the first `coefficient` layers, feed-forward alone for as many last ones."""
+    """Attention alone for the first `coefficient` layers, feed-forward alone for the last."""
 
     coefficient: Positive = 1
 
@@ -89,7 +89,9 @@ def _order(schedule: Schedule, depth: int) -> tuple[int, ...]:
     if isinstance(schedule, Plain):
         return tuple(range(depth))
     if isinstance(schedule, Shared):
-        return tuple(_shared(i, depth, min(schedule.unique, depth), schedule.order) for i in range(depth))
+        return tuple(
+            _shared(i, depth, min(schedule.unique, depth), schedule.order) for i in range(depth)
+        )
     if isinstance(schedule, Looped):
         first, last = schedule.prelude, schedule.prelude + schedule.core
         core = tuple(range(first, last)) * schedule.loops

@@ -1,0 +1,1 @@
+"""Side-by-side measurements: ours and the peers in one process, interleaved."""

@@ -1,0 +1,32 @@
+"""Run works by name: `python -m benchmarks train-step t5-step memory`."""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks import memory, train_step
+from benchmarks.runner import Settings
+
+WORKS = {
+    "train-step": train_step.plain,
+    "t5-step": train_step.t5,
+    "memory": memory.lengths,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("works", nargs="+", choices=sorted(WORKS))
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds of each contestant")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--dtypes", nargs="+", default=["float32"], choices=["float32", "bfloat16"])
+    parser.add_argument("--compile", action="store_true", help="time compiled models too")
+    parser.add_argument("--out", default=None, help="folder for the tables (Markdown and JSON)")
+    given = parser.parse_args()
+    settings = Settings(given.rounds, given.threads, tuple(given.dtypes), given.compile, given.out)
+    for work in given.works:
+        WORKS[work](settings)
+
+
+if __name__ == "__main__":
+    main()

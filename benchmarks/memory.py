@@ -1,0 +1,133 @@
+"""Peak memory of a training pass against the length, for every switch: it must grow linearly.
+
+Each case runs in a process of its own, forked before torch starts its threads; its peak is the
+most memory that it held beyond what it had before the pass.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import pathlib
+import time
+
+import torch
+
+import anyformer
+from anyformer import spec as S
+from anyformer.model.model import build
+from benchmarks.runner import Settings, Table
+
+LENGTHS = (512, 1024, 2048, 4096, 8192)
+SELF = "stack.block.0.branch."
+LEFT, RIGHT, PACKED, SEGMENTS = "left padding", "right padding", "packed documents", "XL memory"
+ONE_SIDED = S.Buckets(bidirectional=False)
+
+SWITCHES: dict[str, dict[str, object]] = {
+    "plain": {},
+    "scale norm": {"stack.block.*.norm": S.ScaleNorm()},
+    "RMS norm": {"stack.block.*.norm": S.RMSNorm()},
+    "sandwich norm": {"stack.block.*.place": "sandwich"},
+    "post norm": {"stack.block.*.place": "post"},
+    "ReZero": {"stack.block.*.residual": S.ReZero(), "stack.block.*.norm": None},
+    "gated residual": {"stack.block.*.residual": S.Gated()},
+    "gated feed-forward": {"stack.block.1.branch.gated": True},
+    "memory key/values": {SELF + "memory": 16},
+    "memory tokens": {"embed.memory": 16},
+    "top-k": {SELF + "weigh": S.TopK(k=8)},
+    "entmax-1.5": {SELF + "weigh": S.Entmax15()},
+    "talking heads": {SELF + "talking": "both"},
+    "collaborative heads": {SELF + "collaborate": 0.3},
+    "attention on attention": {SELF + "gate": "glu"},
+    "residual attention": {SELF + "carry": True},
+    "grouped queries, qk norm": {SELF + "kv_heads": 2, SELF + "qk_norm": S.RMSNorm()},
+    "soft cap": {SELF + "mods": (S.SoftCap(),)},
+    "window": {SELF + "window": 128},
+    "sandwich order": {"stack.schedule": S.Sandwich(coefficient=1)},
+    "shared blocks": {"stack.schedule": S.Shared(unique=1)},
+    "reversible": {"stack.reversible": True},
+    "rotary": {SELF + "rotary": S.Rotary()},
+    "position infused": {SELF + "infused": S.Sinusoidal()},
+    "T5 bias": {"stack.relative": (ONE_SIDED,)},
+    "ALiBi": {SELF + "relative": (S.ALiBi(),)},
+    "relative key": {SELF + "relative": (S.Shaw(clip=64),)},
+    "relative key and query": {SELF + "relative": (S.Shaw(clip=64, key_side=True),)},
+    "Transformer-XL positions": {SELF + "relative": (S.XL(),)},
+    "TUPE": {"stack.untied": S.Untied(length=max(LENGTHS), cls=True)},
+    "attention dropout": {SELF + "dropout": 0.1},
+    LEFT: {},
+    RIGHT: {},
+    PACKED: {},
+    SEGMENTS: {"stack.recurrence": max(LENGTHS), "stack.relative": (ONE_SIDED,)},
+}
+
+
+def spec_of(switch: str) -> S.Model:
+    """A small decoder with one switch on."""
+    size = max(LENGTHS)
+    spec = anyformer.recipe("decoder", dim=128, depth=2, heads=4, vocab=64, length=size)
+    for path, value in SWITCHES[switch].items():
+        spec = S.override(spec, path, value)
+    return S.check(spec)
+
+
+def arguments(switch: str, ids: torch.Tensor, model: torch.nn.Module) -> dict[str, object]:
+    """What the call gets beside ids: a padding, documents or a memory of the same length."""
+    half = torch.arange(ids.shape[1])[None] < ids.shape[1] // 2
+    with torch.no_grad():
+        return {
+            LEFT: lambda: {"attention_mask": (~half).long()},
+            RIGHT: lambda: {"attention_mask": half.long()},
+            PACKED: lambda: {"document_ids": torch.arange(ids.shape[1])[None] // 256},
+            SEGMENTS: lambda: {"mems": model(ids, return_mems=True).mems},
+        }.get(switch, dict)()
+
+
+def resident(what: str) -> float:
+    """MiB of this process: VmRSS now, VmHWM at most."""
+    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(what):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError(f"/proc/self/status has no {what}")
+
+
+def measure(switch: str, length: int, threads: int, answer: multiprocessing.Queue) -> None:
+    """Seconds and peak MiB of one forward and backward pass."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    model = build(spec_of(switch))
+    ids = torch.randint(0, 64, (1, length if switch != SEGMENTS else length // 2))
+    small = ids[:, :32]
+    model(small, labels=small).loss.backward()  # gradients and libraries are there
+    extra = arguments(switch, ids, model)
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before, start = resident("VmRSS"), time.perf_counter()
+    model(ids, labels=ids, **extra).loss.backward()
+    answer.put((time.perf_counter() - start, resident("VmHWM") - before))
+
+
+def lengths(settings: Settings) -> None:
+    """Peak memory and time of every switch at lengths from 512 to 8192."""
+    head = ["switch", *(f"{n} MiB" for n in LENGTHS), "slope", "8192 s"]
+    table = Table("Peak memory of forward and backward against the length, CPU", head)
+    fork = multiprocessing.get_context("fork")
+    for switch in SWITCHES:
+        found = []
+        for length in LENGTHS:
+            answer = fork.Queue()
+            child = fork.Process(target=measure, args=(switch, length, settings.threads, answer))
+            child.start()
+            found.append(answer.get(timeout=600))
+            child.join()
+        peaks = [peak for _, peak in found]
+        slope = math.log2(peaks[-1] / peaks[-3]) / 2
+        table.rows.append(
+            [switch, *(f"{p:.0f}" for p in peaks), f"{slope:.2f}", f"{found[-1][0]:.1f}"]
+        )
+        table.raw[switch] = found
+        print(" ".join(table.rows[-1]), flush=True)
+    table.notes += [
+        "2 layers, width 128, 4 heads, batch 1; slope: of log memory over log length, 2048 to 8192",
+        "XL memory: half of the length is remembered, half is new",
+    ]
+    table.show(settings, "cpu_memory")

@@ -1,0 +1,5 @@
+"""Models on disk."""
+
+from anyformer.checkpoint.native import load, save
+
+__all__ = ["load", "save"]

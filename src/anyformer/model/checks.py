@@ -1,0 +1,153 @@
+"""What may not stand together in one call: nothing is accepted and ignored.
+
+Letters: B batch, N positions, M positions of the context.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from anyformer import spec as S
+from anyformer.errors import InputError
+from anyformer.model.inputs import Inputs, Sequence, readable, shaped
+from anyformer.parts.state import Past
+
+IGNORED = -100  # labels that count for nothing
+
+SOURCE = (  # what an encoder reads, where it has to run
+    "input_ids",
+    "inputs_embeds",
+    "input_values",
+    "pixel_values",
+    "token_type_ids",
+    "position_ids",
+    "document_ids",
+    "prefix_lengths",
+)
+CONTEXT = ("encoder_hidden_states", "encoder_attention_mask")
+TARGET = ("decoder_input_ids", "decoder_attention_mask")
+
+
+def check_call(spec: S.Model, given: Inputs) -> None:
+    """Raise where arguments contradict the model or each other."""
+    _check_past(spec, given)
+    _check_sides(spec, given)
+    reads = spec if spec.encoder is None else spec.encoder
+    if given.prefix_lengths is not None and not any(a.causal for a in _selves(reads.stack)):
+        raise InputError("prefix_lengths are for causal attention: every position here sees all")
+    if given.output_hidden_states and spec.stack.reversible:
+        raise InputError("output_hidden_states: a reversible stack keeps no hidden states")
+
+
+def _check_past(spec: S.Model, given: Inputs) -> None:
+    segments = given.mems is not None or given.return_mems
+    if segments and (given.past_key_values is not None or given.use_cache):
+        raise InputError("pass either past_key_values or mems: a cache or segment memories")
+    if segments and not spec.stack.recurrence:
+        raise InputError("mems: this model has no segment memory; set stack.recurrence in its spec")
+    if given.past_key_values is not None and not given.past_key_values.is_cache:
+        raise InputError("past_key_values are segment memories: pass them as mems")
+    if given.mems is not None and given.mems.is_cache:
+        raise InputError("mems are a cache: pass it as past_key_values")
+
+
+def _check_sides(spec: S.Model, given: Inputs) -> None:
+    """Refuse arguments of a side that the model has not, or that has done its work."""
+    crossed = any(b.cross for b in _attentions(spec.stack))
+    known = given.past_key_values is not None and given.past_key_values.context is not None
+    if spec.encoder is None:
+        _refuse(given, TARGET, "this model has no encoder: its own sequence is the main input")
+        if not crossed:
+            _refuse(given, CONTEXT, "this model has no cross-attention")
+        elif not known and given.encoder_hidden_states is None:
+            raise InputError("cross-attention has nothing to read: pass encoder_hidden_states")
+    elif given.encoder_hidden_states is not None:
+        _refuse(given, SOURCE, "encoder_hidden_states are given, so the encoder doesn't run")
+        if given.encoder_attention_mask is not None:
+            _refuse(given, ("attention_mask",), "encoder_attention_mask is given in its place")
+    elif not known:
+        _refuse(given, CONTEXT[1:], "the encoder runs: its mask is attention_mask")
+    if known:
+        done = CONTEXT if spec.encoder is None else (*SOURCE, *CONTEXT, "attention_mask")
+        _refuse(given, done, "the cache holds the encoder's output already")
+
+
+def _refuse(given: Inputs, names: tuple[str, ...], reason: str) -> None:
+    for name in names:
+        if getattr(given, name) is not None:
+            raise InputError(f"leave {name} out: {reason}")
+
+
+def check_context(spec: S.Model, context: Tensor | None, mask: Tensor | None, rows: int) -> None:
+    """Raise unless a context is floats (B, M, d) that cross-attention can read, with its mask."""
+    if context is None:
+        if mask is not None:
+            raise InputError("encoder_attention_mask needs encoder_hidden_states beside it")
+        return
+    widths = [b.context or spec.dim for b in _attentions(spec.stack) if b.cross]
+    fits = context.dim() == 3 and context.is_floating_point() and context.shape[1] > 0
+    if not fits or any(width != context.shape[-1] for width in widths):
+        raise InputError(
+            f"encoder_hidden_states must be floats of shape (batch, length, {widths[0]}), "
+            f"not {context.dtype} {tuple(context.shape)}"
+        )
+    if context.shape[0] != rows:
+        raise InputError(f"the input has {rows} rows, but encoder_hidden_states {context.shape[0]}")
+    shaped("encoder_attention_mask", mask, [(rows, context.shape[1])])
+
+
+def check_memory(past: Past | None, rows: int) -> None:
+    """Raise where what is remembered has another number of rows than the input."""
+    if past is None:
+        return
+    kept = [*past.hidden.values(), *(k for k, _ in past.kv.values())]
+    if kept and kept[0].shape[0] != rows:
+        name = "past_key_values" if past.is_cache else "mems"
+        raise InputError(f"the input has {rows} rows, but {name} remember {kept[0].shape[0]}")
+
+
+def check_labels(spec: S.Model, seq: Sequence, labels: Tensor | None) -> None:
+    """Raise unless labels fit the logits that the model's head will give."""
+    if labels is None:
+        return
+    shape, count = _logits(spec, seq)
+    if tuple(labels.shape) != shape or labels.is_floating_point():
+        raise InputError(
+            f"labels must be integers of shape {shape}, not {labels.dtype} {tuple(labels.shape)}"
+        )
+    if predicts_next(spec) and shape[1] < 2:
+        raise InputError("labels of one position have no next token: give two positions at least")
+    if readable(labels):
+        bad = labels[((labels < 0) | (labels >= count)) & (labels != IGNORED)]
+        if bad.numel():
+            raise InputError(f"labels hold {int(bad[0])}, outside 0..{count - 1} and not {IGNORED}")
+
+
+def _logits(spec: S.Model, seq: Sequence) -> tuple[tuple[int, ...], int]:
+    """The shape of the labels that a model's logits answer, and the number of their classes."""
+    head, source, rows = spec.head, spec.embed.source, seq.x.shape[0]
+    if isinstance(head, S.Classes):
+        return (rows,), head.count
+    length = seq.x.shape[1]
+    if isinstance(source, S.Patches):
+        length = (source.image // source.patch) ** 2 + source.cls
+    if isinstance(head, S.Vocabulary) and isinstance(source, S.Tokens):
+        return (rows, length), source.vocab
+    if isinstance(head, S.Project):
+        return (rows, length), head.size
+    raise InputError("labels need a head with logits: this model has none")
+
+
+def predicts_next(spec: S.Model) -> bool:
+    """Whether labels are those of the next position: a causal model without encoder."""
+    causal = all(a.causal for a in _selves(spec.stack))
+    return spec.encoder is None and causal and isinstance(spec.head, S.Vocabulary)
+
+
+def _attentions(stack: S.Stack) -> list[S.Attention]:
+    branches = [sub.branch for block in (stack.block, *stack.others) for sub in block]
+    return [b for b in branches if isinstance(b, S.Attention)]
+
+
+def _selves(stack: S.Stack) -> list[S.Attention]:
+    return [b for b in _attentions(stack) if not b.cross]

@@ -1,0 +1,167 @@
+"""A model of a spec in float64 with weights away from their start, and inputs for it.
+
+Letters: B rows, N positions of the sequence that the main stack reads, M of the other one.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from anyformer import spec as S
+from anyformer.model.model import Model, build
+from anyformer.model.output import Output
+from tests.laws.specs import VOCAB
+
+CLOSE = 1e-9  # of the largest number compared: float64 keeps about 1e-16
+
+
+@dataclass
+class Side:
+    """One sequence of a model: its name among the arguments, its values and token types."""
+
+    name: str
+    mask: str
+    x: Tensor
+    types: Tensor | None = None
+
+    def part(self, rows: slice, at: slice) -> dict[str, Any]:
+        """The arguments for some rows and positions; an image is always whole."""
+        given = {self.name: self.x[rows] if self.is_image else self.x[rows, at]}
+        if self.types is not None:
+            given["token_type_ids"] = self.types[rows, at]
+        return given
+
+    @property
+    def is_image(self) -> bool:
+        """Whether it has positions only inside the model."""
+        return self.name == "pixel_values"
+
+
+@dataclass
+class Case:
+    """A model with inputs."""
+
+    spec: S.Model
+    model: Model
+    main: Side
+    other: Side | None
+    rng: random.Random = field(repr=False)
+
+    @property
+    def length(self) -> int:
+        """Positions of the main sequence."""
+        return self.main.x.shape[1]
+
+    def __call__(self, rows: slice = slice(None), at: slice = slice(None), **more: Any) -> Output:
+        """The answers for some rows and positions of the main sequence."""
+        given = self.main.part(rows, at)
+        if self.other is not None and more.get("past_key_values") is None:
+            given |= self.other.part(rows, slice(None))
+        return self.model(**{**given, **more})
+
+
+NAMES = {S.Tokens: "input_ids", S.Patches: "pixel_values", S.Values: "input_values"}
+
+
+def perturbed(spec: S.Model, seed: int) -> Model:
+    """The model of a spec, in evaluation and float64, no weight at its start."""
+    torch.manual_seed(seed)
+    model = build(spec).double().eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.2)
+    return model
+
+
+def case(spec: S.Model, seed: int, rows: int = 2, length: int | None = None) -> Case:
+    """A model and random inputs; a row never has the same token twice, so that scores differ."""
+    rng = random.Random(seed)
+    length = length or rng.choice((9, 6, 12))
+    model = perturbed(spec, seed)
+    if spec.encoder is not None:
+        other: Side | None = _side(spec.encoder, rows, rng.choice((5, 8)), model)
+        main = _side(spec, rows, length, model)
+        main.name, main.mask, main.types = "decoder_input_ids", "decoder_attention_mask", None
+    else:
+        main = _side(spec, rows, length, model)
+        other = _context(spec, rows, rng.choice((5, 8)))
+    return Case(spec, model, main, other, rng)
+
+
+def _side(spec: S.Model, rows: int, length: int, model: Model) -> Side:
+    source, types = spec.embed.source, None
+    if isinstance(source, S.Tokens):
+        x = torch.stack([torch.randperm(VOCAB)[:length] for _ in range(rows)])
+        types = torch.randint(0, spec.embed.types, (rows, length)) if spec.embed.types else None
+    elif isinstance(source, S.Patches):
+        x = torch.randn(rows, source.channels, source.image, source.image).double()
+    else:
+        x = torch.randn(rows, length, source.size or spec.embed.dim or spec.dim).double()
+    return Side(NAMES[type(source)], "attention_mask", x, types)
+
+
+def _context(spec: S.Model, rows: int, length: int) -> Side | None:
+    """What cross-attention reads where there is no encoder."""
+    width = context_width(spec)
+    if width is None:
+        return None
+    x = torch.randn(rows, length, width).double()
+    return Side("encoder_hidden_states", "encoder_attention_mask", x)
+
+
+def context_width(spec: S.Model) -> int | None:
+    """The width that cross-attentions read, None without any."""
+    for block in (spec.stack.block, *spec.stack.others):
+        for sub in block:
+            if sub.kind == "cross":
+                return sub.branch.context or spec.dim
+    return None
+
+
+def is_causal(spec: S.Model) -> bool:
+    """Whether no position of the main stack sees a later one."""
+    subs = [sub for block in (spec.stack.block, *spec.stack.others) for sub in block]
+    return all(sub.branch.causal for sub in subs if sub.kind == "attention")
+
+
+def each(out: Output) -> list[Tensor]:
+    """The answers that have a row for every position, (B, N, …)."""
+    found = [out.last_hidden_state, *(out.hidden_states or ())]
+    if out.logits is not None and out.logits.dim() == 3:
+        found.append(out.logits)
+    return [t for t in found if t is not None]
+
+
+def pooled(out: Output) -> list[Tensor]:
+    """The answers that have one row for a whole sequence, (B, …)."""
+    found = [out.pooler_output, out.logits]
+    return [t for t in found if t is not None and t.dim() == 2]
+
+
+def same(found: Tensor, wanted: Tensor, what: str) -> None:
+    """Raise unless two tensors agree up to rounding."""
+    assert found.shape == wanted.shape, f"{what}: {tuple(found.shape)}, not {tuple(wanted.shape)}"
+    if not found.numel():
+        return
+    assert torch.isfinite(found).all() and torch.isfinite(wanted).all(), f"{what}: not finite"
+    limit = CLOSE * (1 + wanted.abs().max().item())
+    off = (found - wanted).abs().max().item()
+    assert off <= limit, f"{what}: off by {off:.2e}, more than {limit:.2e}"
+
+
+def all_same(found: list[Tensor], wanted: list[Tensor], what: str) -> None:
+    """Raise unless two lists of tensors agree up to rounding."""
+    assert len(found) == len(wanted) > 0, what
+    for a, b in zip(found, wanted, strict=True):
+        same(a, b, what)
+
+
+def splits(rng: random.Random, length: int) -> list[slice]:
+    """A row cut at random places."""
+    cuts = sorted(rng.sample(range(1, length), rng.randint(1, min(4, length - 1))))
+    return [slice(a, b) for a, b in zip([0, *cuts], [*cuts, length], strict=True)]

@@ -1,0 +1,209 @@
+"""Tiny stacks over the whole vocabulary; see tests.laws.specs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from anyformer import spec as S
+from anyformer.spec.rules import qk_dim
+
+Pick = Callable[..., Any]
+LENGTH = 40
+ACTS = ("gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh", "sigmoid", "identity")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What all of a stack's attentions agree on where they share positions or scores."""
+
+    dim: int
+    causal: bool
+    cross: bool = False
+    context: int | None = None
+    alike: bool = True  # heads and sizes are the same in every attention
+    untied: bool = False
+    first_apart: bool = False  # untied positions take no other relative ones beside them
+    talks: bool = True  # heads may be mixed before the weights
+    reversible: bool = False
+    options: tuple[tuple[str, Any], ...] = ()  # of every attention
+
+
+def draw_sizes(pick: Pick, dim: int) -> dict[str, Any]:
+    """Heads, their sizes, and what else carried scores must agree on."""
+    heads = pick(2, 4, 1)
+    return {
+        "heads": heads,
+        "kv_heads": pick(None, None, 1, heads),
+        "head_dim": pick(None, None, 3, 6),
+        "memory": pick(0, 0, 1, 3),
+        "scale": pick(None, None, 0.7),
+        "collaborate": pick(None, None, None, 0.5, 1.0),
+    }
+
+
+def draw_relative(pick: Pick, causal: bool, most: int = 2) -> tuple[S.Relative, ...]:
+    """None, one or two relative positions of any kind."""
+    one_side = causal and pick(True, False)
+    sizes = {"count": pick(4, 8, 32), "max_distance": pick(6, 20, 128)}
+    kinds = (
+        S.Buckets(bidirectional=not one_side, scale=pick(1.0, 2.0), **_fit(sizes, not one_side)),
+        S.ALiBi(learned=pick(False, True)),
+        S.Shaw(clip=pick(1, 3, 64), key_side=pick(False, True)),
+        S.XL(clamp=pick(None, 2), theta=pick(10000.0, 50.0)),
+    )
+    count = pick(*([0] * 3), *range(1, most + 1))
+    return tuple(pick(*kinds) for _ in range(count))
+
+
+def _fit(sizes: dict[str, int], bidirectional: bool) -> dict[str, int]:
+    """Buckets whose exact ones end before max_distance."""
+    side = sizes["count"] // 2 if bidirectional else sizes["count"]
+    return {**sizes, "max_distance": max(sizes["max_distance"], side // 2 + 1)}
+
+
+def draw_rotary(pick: Pick, attention: S.Attention, dim: int) -> S.Rotary | None:
+    """Rotary positions that fit the size of a head's q and k, or none."""
+    width = qk_dim(attention, dim)
+    if width < 2 or pick(True, False):
+        return None
+    dims = 2 if width % 2 else pick(None, 2)
+    return S.Rotary(dims=dims, layout=pick("halves", "pairs"), theta=pick(10000.0, 30.0))
+
+
+def draw_scores(pick: Pick) -> dict[str, Any]:
+    """What happens to the scores, and after them."""
+    weighs = (S.Softmax(), S.TopK(k=2), S.TopK(k=50), S.Entmax15(), S.Sparsemax())
+    return {
+        "bias": pick(True, False),
+        "out_bias": pick(None, None, True, False),
+        "dropout": pick(0.0, 0.2),
+        "qk_norm": pick(None, None, S.RMSNorm(), S.LayerNorm(), S.ScaleNorm()),
+        "talking": pick("no", "no", "no", "pre", "post", "both"),
+        "mods": pick((), (), (S.SoftCap(value=2.0),), (S.Temperature(init=1.5), S.SoftCap())),
+        "weigh": pick(*[S.Softmax()] * 4, *weighs, S.Sigmoid(bias=-1.0)),
+        "gate": pick("no", "no", "glu"),
+    }
+
+
+def draw_attention(pick: Pick, shape: Shape, cross: bool = False) -> S.Attention:
+    """An attention; of the stack's shape where they are all alike."""
+    sizes = dict(shape.options) if shape.alike else draw_sizes(pick, shape.dim)
+    if shape.untied and not cross:
+        sizes["scale"] = None
+    carry = shape.alike and not shape.reversible and pick(False, False, True)
+    plain = S.Attention(**sizes, **draw_scores(pick), carry=carry)
+    if qk_dim(plain, shape.dim) < 3:  # norms of one or two channels leave ties, which TopK cuts
+        plain = dataclasses.replace(plain, qk_norm=None)
+    if cross:
+        return dataclasses.replace(plain, cross=True, context=shape.context)
+    if not shape.talks:
+        plain = dataclasses.replace(plain, talking=pick("no", "post"))
+    return dataclasses.replace(
+        plain,
+        causal=shape.causal or pick(False, False, False, True),
+        window=pick(None, None, None, 1, 2, 4),
+        rotary=draw_rotary(pick, plain, shape.dim),
+        infused=pick(None, None, None, S.Sinusoidal(), S.Sinusoidal(layout="pairs", scale=0.5)),
+        relative=() if shape.first_apart else draw_relative(pick, shape.causal),
+    )
+
+
+def draw_residual(pick: Pick, reversible: bool) -> S.Residual:
+    """A way into the stream."""
+    always = (S.Add(), S.Add(), S.Add(branch=0.5), S.ReZero(), S.Scaled(init=0.5))
+    rest = (S.Add(skip=1.5), S.Gated(), S.Gated(bias=0.5, branch=0.5), S.Scaled(on="skip"))
+    return pick(*always, *(() if reversible else rest))
+
+
+def draw_sublayer(pick: Pick, branch: S.Branch, shape: Shape, norm: Callable) -> S.Sublayer:
+    """A branch with its norm and residual."""
+    return S.Sublayer(
+        branch=branch,
+        norm=norm(pick),
+        place="pre" if shape.reversible else pick("pre", "pre", "post", "sandwich"),
+        residual=draw_residual(pick, shape.reversible),
+        dropout=pick(0.0, 0.1),
+    )
+
+
+def draw_block(pick: Pick, shape: Shape, norm: Callable) -> tuple[S.Sublayer, ...]:
+    """Sublayers in one of many orders: a attention, c cross, f feed-forward."""
+    orders = ("acf", "acf", "caf", "facf", "cf") if shape.cross else ("af", "af", "fa", "faf", "a")
+    made = []
+    for letter in pick(*orders):
+        if letter == "f":
+            branch: S.Branch = S.FeedForward(
+                hidden=pick(None, 10),
+                act=pick(*ACTS),
+                gated=pick(False, True),
+                bias=pick(True, False),
+                dropout=pick(0.0, 0.1),
+            )
+        else:
+            branch = draw_attention(pick, shape, cross=letter == "c")
+        made.append(draw_sublayer(pick, branch, shape, norm))
+    return tuple(made)
+
+
+def draw_schedule(pick: Pick, block: tuple[S.Sublayer, ...], more: bool) -> dict[str, Any]:
+    """A schedule and the depth that it gives; `more`: there are further kinds of block."""
+    kinds = {sub.kind for sub in block}
+    sandwich = not more and kinds >= {"attention", "feedforward"}
+    options = [
+        {"depth": 1 + more},
+        {"depth": 3},
+        {"depth": 4, "schedule": S.Shared(unique=2, order=pick("sequence", "cycle"))},
+        {"depth": 4, "schedule": S.Shared(unique=3, order=pick("cycle_reverse", "middle_cycle"))},
+        {"depth": 4, "schedule": S.Looped(prelude=1, core=1, coda=1, loops=2)},
+        {"depth": 4, "schedule": S.Superblocks(layers=2, each=1, repeat=2)},
+        {"depth": 3, "schedule": S.Explicit(order=(0, 1, 0))},
+    ]
+    if sandwich:
+        options.append({"depth": 2, "schedule": S.Sandwich(coefficient=1)})
+        options.append({"depth": 3, "schedule": S.Sandwich(coefficient=2)})
+    return pick(*options)
+
+
+def draw_stack(pick: Pick, shape: Shape, norm: Callable) -> S.Stack:
+    """A stack, its shared positions among it."""
+    untied = pick(None, None, None, S.Untied(length=LENGTH), S.Untied(length=LENGTH, cls=True))
+    relative = draw_relative(pick, shape.causal)
+    first_apart = untied is not None and untied.cls
+    if first_apart:
+        relative = tuple(r for r in relative if isinstance(r, S.Buckets | S.ALiBi))
+    shape = dataclasses.replace(
+        shape,
+        alike=bool(untied or relative) or pick(True, False),
+        untied=untied is not None,
+        first_apart=first_apart,
+        talks=not (first_apart and relative),
+        reversible=pick(False, False, False, True),
+        options=tuple(draw_sizes(pick, shape.dim).items()),
+    )
+    block = draw_block(pick, shape, norm)
+    others = tuple(draw_block(pick, shape, norm) for _ in range(pick(0, 0, 0, 1)))
+    return _with_selves(
+        S.Stack(
+            block=block,
+            others=others,
+            kinds=pick((), (0, 1, 1)) if others else (),
+            final_norm=norm(pick),
+            relative=relative,
+            untied=untied,
+            reversible=shape.reversible,
+            recurrence=pick(0, 3) if shape.causal else 0,
+            layer_dropout=0.0 if shape.reversible else pick(0.0, 0.1),
+            **draw_schedule(pick, block, bool(others)),
+        )
+    )
+
+
+def _with_selves(stack: S.Stack) -> S.Stack:
+    """Without shared positions where there is no self-attention to serve."""
+    blocks = S.layout(stack).blocks
+    if any(sub.kind == "attention" for block in blocks for sub in block):
+        return stack
+    return dataclasses.replace(stack, relative=(), untied=None)

@@ -1,0 +1,106 @@
+"""Law 5: every backend that takes a plan gives what eager gives, gradients too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+from anyformer import spec as S
+from anyformer.ops import attend as attend_ops
+from anyformer.ops import chunked as chunked_ops
+from anyformer.ops import relative as relative_ops
+from tests.laws.cases import Case, all_same, case, each, pooled, same
+from tests.laws.law_padding import gradients, weighed
+
+FEW_SCORES = 40  # of one block: rows and queries are split
+FEW_QUERIES = 3
+
+
+@contextmanager
+def preferring(name: str) -> Iterator[list[str]]:
+    """Within it, every attention that a backend takes runs on it, every other one on eager.
+
+    Yields the list of the backends that ran. Blocks of `chunked` are tiny, so that there are many.
+    """
+    ran: list[str] = []
+
+    def choose(q: Tensor, k: Tensor, v: Tensor, plan: attend_ops.Plan, backend: str) -> str:
+        takes = attend_ops.refusal(name, q, k, v, plan) is None
+        ran.append(name if takes else "eager")
+        return ran[-1]
+
+    small = {"SCORES": FEW_SCORES, "QUERIES": FEW_QUERIES, "FEWEST": FEW_QUERIES}
+    with (
+        mock.patch.object(attend_ops, "choose", choose),
+        mock.patch.multiple(chunked_ops, **small),
+        mock.patch.object(relative_ops, "TILE", FEW_QUERIES),
+    ):
+        yield ran
+
+
+def law_backends(spec: S.Model, seed: int) -> None:
+    """5: sdpa and chunked give the outputs and all gradients of eager, with padding or without."""
+    c = case(spec, seed)
+    masks = _masks(c)
+    outputs, wanted = _run(c, "eager", masks)
+    for name in ("sdpa", "chunked"):
+        found, grads = _run(c, name, masks)
+        all_same(found, outputs, name)
+        for key, gradient in wanted.items():
+            same(grads[key], gradient, f"gradient of {key} by {name}")
+
+
+@torch.no_grad()
+def law_backends_cached(spec: S.Model, seed: int) -> None:
+    """5: every backend continues from a cache as eager does."""
+    c = case(spec, seed)
+    at = c.rng.randrange(1, c.length)
+    answers = {}
+    for name in ("eager", "sdpa", "chunked"):
+        with preferring(name):
+            past = c(at=slice(0, at), use_cache=True).past_key_values
+            answers[name] = each(c(at=slice(at, None), past_key_values=past))
+        all_same(answers[name], answers["eager"], f"{name} after a cache")
+
+
+@torch.no_grad()
+def law_flex(spec: S.Model, seed: int) -> None:
+    """5: FlexAttention, forwards, gives the outputs of eager."""
+    c = case(spec, seed, length=6)
+    masks = _masks(c)
+    with preferring("eager"):
+        wanted = _outputs(c, masks)
+    with preferring("flex"):
+        all_same(_outputs(c, masks), wanted, "flex")
+
+
+def _masks(c: Case) -> dict[str, Tensor]:
+    """Padding on one side of a row, or none; documents where the model takes them."""
+    found: dict[str, Tensor] = {}
+    for side in (c.main, c.other):
+        if side is None or side.is_image or c.rng.random() < 0.4:
+            continue
+        mask = torch.ones(side.x.shape[:2], dtype=torch.long)
+        hidden = c.rng.randrange(1, mask.shape[1] + 1)
+        mask[0, slice(0, hidden) if c.rng.random() < 0.5 else slice(-hidden, None)] = 0
+        found[side.mask] = mask
+    packs = c.spec.encoder is None and not c.spec.embed.memory and not c.main.is_image
+    if packs and not found and c.rng.random() < 0.5:
+        found["document_ids"] = torch.arange(c.length).expand(2, -1) // 4
+    return found
+
+
+def _outputs(c: Case, masks: dict[str, Tensor]) -> list[Tensor]:
+    out = c(**masks)
+    return [*each(out), *pooled(out)]
+
+
+def _run(c: Case, name: str, masks: dict[str, Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Outputs and gradients with a backend where it can."""
+    with preferring(name):
+        outputs = _outputs(c, masks)
+        return [t.detach() for t in outputs], gradients(c, weighed(outputs))

@@ -1,0 +1,35 @@
+"""Law 9: what the spec alone says of parameters and FLOPs is what the built model has and does."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from anyformer import spec as S
+from anyformer.model.census import census
+from anyformer.model.count import count
+from tests.laws.cases import case
+from tests.laws.law_backends import preferring
+
+
+def law_parameters(spec: S.Model, seed: int) -> None:
+    """9: keys and shapes of the census are those of the state_dict, and the counts add up."""
+    c = case(spec, seed)
+    wanted = {name: tuple(t.shape) for name, t in c.model.state_dict().items()}
+    assert census(spec).keys() == wanted
+    total = sum(t.numel() for t in c.model.parameters())
+    assert count(spec).parameters == total, "parameters"
+
+
+@torch.no_grad()
+def law_flops(spec: S.Model, seed: int) -> None:
+    """9: the FLOPs of the spec are those of one pass in which every score is written out."""
+    c = case(spec, seed)
+    if c.other is not None and not c.other.is_image:  # both sequences have one length
+        c.other.x = c.other.x[:, :5]
+        c.other.types = None if c.other.types is None else c.other.types[:, :5]
+    length = None if c.main.is_image else 5
+    with preferring("eager"), FlopCounterMode(display=False) as counter:
+        c(at=slice(0, length))
+    found = count(spec, length, batch=c.main.x.shape[0]).flops
+    assert found == counter.get_total_flops(), f"{found}, not {counter.get_total_flops()} FLOPs"

@@ -1,0 +1,103 @@
+"""Laws of training: dropout acts where it is asked for, skipped blocks remember, recomputed
+gradients are those of the plain way."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from anyformer import spec as S
+from anyformer.model.model import Model
+from tests.laws.cases import all_same, case, each, same
+from tests.laws.law_order import causal_with_positions
+from tests.laws.law_padding import gradients, weighed
+
+
+def paths_of_dropout(spec: S.Model) -> list[str]:
+    """The path of every dropout rate of a spec."""
+    found = []
+    for prefix, model in (("", spec), ("encoder.", spec.encoder)):
+        if model is None:
+            continue
+        found.append(f"{prefix}embed.dropout")
+        blocks = [("block", model.stack.block)]
+        blocks += [(f"others.{i}", b) for i, b in enumerate(model.stack.others)]
+        for name, block in blocks:
+            for j in range(len(block)):
+                found.append(f"{prefix}stack.{name}.{j}.dropout")
+                found.append(f"{prefix}stack.{name}.{j}.branch.dropout")
+    return found
+
+
+@torch.no_grad()
+def law_dropout(spec: S.Model, seed: int) -> None:
+    """A single dropout changes outputs in training and leaves them alone in evaluation."""
+    paths = paths_of_dropout(spec)
+    path, plain = paths[seed % len(paths)], S.override(spec, "stack.layer_dropout", 0.0)
+    if spec.encoder is not None:
+        plain = S.override(plain, "encoder.stack.layer_dropout", 0.0)
+    for other in paths:
+        plain = S.override(plain, other, 0.0)
+    c = case(plain, seed)
+    wanted = each(c())
+    all_same(each(dataclasses.replace(c, model=c.model.train())()), wanted, "training, no dropout")
+    c.model = _twin(c.model, S.override(plain, path, 0.5))
+    all_same(each(c()), wanted, f"{path} in evaluation")
+    c.model.train()
+    found = each(c())[0]
+    assert not torch.allclose(found, wanted[0]), f"{path} does nothing in training"
+    assert not torch.equal(found, each(c())[0]), f"{path} drops the same twice"
+
+
+def _twin(model: Model, spec: S.Model) -> Model:
+    """A model of another spec with the same weights."""
+    twin = Model(spec).double().eval()
+    twin.load_state_dict(model.state_dict())
+    return twin
+
+
+def skips_and_remembers(spec: S.Model) -> bool:
+    """Whether the spec can have both segment memory and layer dropout."""
+    return causal_with_positions(spec) and not spec.stack.reversible
+
+
+@torch.no_grad()
+def law_layer_dropout(spec: S.Model, seed: int) -> None:
+    """A skipped block remembers what it would have read, so that memories stay aligned."""
+    spec = S.override(S.override(spec, "stack.recurrence", 4), "stack.layer_dropout", 1.0)
+    for path in paths_of_dropout(spec):
+        spec = S.override(spec, path, 0.0)
+    if spec.encoder is not None:
+        spec = S.override(spec, "encoder.stack.layer_dropout", 0.0)
+    c = case(spec, seed)
+    wanted = c(return_mems=True).mems
+    c.model.train()
+    out = c(return_mems=True, output_hidden_states=True)
+    assert out.mems.hidden.keys() == wanted.hidden.keys(), "a skipped attention forgot"
+    assert out.mems.length == wanted.length
+    for path, rows in out.mems.hidden.items():
+        assert rows.shape == wanted.hidden[path].shape
+        same(rows[:, -4:], out.hidden_states[0][:, -4:], f"memory of {path}, which was skipped")
+    c.model.eval()
+    assert torch.isfinite(c(mems=out.mems).last_hidden_state).all()
+
+
+def reversible(spec: S.Model) -> bool:
+    """Whether the main stack is reversible."""
+    return spec.stack.reversible
+
+
+def law_reversible(spec: S.Model, seed: int) -> None:
+    """Gradients that recompute the activations equal plain ones, dropout included."""
+    c = case(spec, seed)
+    c.model.train()
+    found = []
+    for more in ({}, {"use_cache": True}):  # a cache is made the plain way, by autograd
+        torch.manual_seed(seed)
+        out = each(c(**more))
+        found.append(([t.detach() for t in out], gradients(c, weighed(out))))
+    (outputs, grads), (plain, wanted) = found
+    all_same(outputs, plain, "two streams")
+    for name, gradient in wanted.items():
+        same(grads[name], gradient, f"gradient of {name} by recomputation")

@@ -1,0 +1,73 @@
+"""Law 7: a model comes back from JSON, a copy, a pickle, a state_dict and a folder as it went."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import tempfile
+
+import torch
+from torch import Tensor
+
+import anyformer
+from anyformer import spec as S
+from anyformer.model.model import Model, build
+from tests.laws.cases import Case, case, each, pooled
+
+
+@torch.no_grad()
+def law_trips(spec: S.Model, seed: int) -> None:
+    """7: every round trip gives bit-equal outputs."""
+    c = case(spec, seed)
+    _spec_trips(spec)
+    wanted = _outputs(c, c.model)
+    for name, trip in TRIPS.items():
+        for found, before in zip(_outputs(c, trip(c.model)), wanted, strict=True):
+            assert torch.equal(found, before), f"{name} changed the outputs"
+
+
+@torch.no_grad()
+def law_folder(spec: S.Model, seed: int) -> None:
+    """7: a model that was saved to a folder and loaded is bit-equal, its spec and weights too."""
+    c = case(spec, seed)
+    with tempfile.TemporaryDirectory() as folder:
+        c.model.save_pretrained(folder)
+        loaded = anyformer.load(folder)
+    assert loaded.spec == spec, "the folder changed the spec"
+    before, after = c.model.state_dict(), loaded.state_dict()
+    assert before.keys() == after.keys()
+    for name, weight in before.items():
+        assert weight.dtype == after[name].dtype and torch.equal(weight, after[name]), name
+    for found, wanted in zip(_outputs(c, loaded), _outputs(c, c.model), strict=True):
+        assert torch.equal(found, wanted), "the folder changed the outputs"
+
+
+def _spec_trips(spec: S.Model) -> None:
+    again = S.from_json(S.to_json(spec))
+    assert again == spec and hash(again) == hash(spec), "JSON changed the spec"
+    assert eval(repr(spec), vars(S)) == spec, "the printed code makes another spec"
+    assert pickle.loads(pickle.dumps(spec)) == spec, "a pickle changed the spec"
+    assert not S.diff(spec, copy.deepcopy(spec)), "a copy differs"
+
+
+def _outputs(c: Case, model: torch.nn.Module) -> list[Tensor]:
+    out = Case(c.spec, model, c.main, c.other, c.rng)()  # type: ignore[arg-type]
+    return [*each(out), *pooled(out)]
+
+
+def _by_json(model: Model) -> torch.nn.Module:
+    """A model built anew from the spec's JSON, with the weights of a state_dict on disk."""
+    file = io.BytesIO()
+    torch.save(model.state_dict(), file)
+    file.seek(0)
+    fresh = build(S.from_json(S.to_json(model.spec))).double().eval()
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    return fresh
+
+
+TRIPS = {
+    "JSON and a state_dict": _by_json,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda model: pickle.loads(pickle.dumps(model)),
+}

@@ -1,0 +1,47 @@
+"""The laws over drawn specs: 25 a law in CI, 1000 with HYPOTHESIS_PROFILE=long."""
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from anyformer import spec as S
+from tests.laws.cases import perturbed
+from tests.laws.specs import KINDS, sample, specs
+from tests.laws.table import LAWS
+
+SEEDS = st.integers(0, 10**6)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_law(name):
+    law = LAWS[name]
+    some = max(5, settings.default.max_examples // law.share)
+
+    @settings(max_examples=some)
+    @given(spec=specs(law.causal), seed=SEEDS)
+    def holds(spec, seed):
+        assume(law.applies(spec))
+        assert law.check(spec, seed) is None
+
+    assert holds() is None
+
+
+def test_drawn_specs_keep_the_rules():
+    broken = [seed for seed in range(500) if S.problems(sample(seed))]
+    assert not broken
+
+
+def test_drawn_specs_use_the_whole_vocabulary():
+    drawn = "".join(S.to_json(sample(seed), None) for seed in range(500))
+    missing = [kind for kind in S.KINDS if f'"is": "{kind}"' not in drawn]
+    assert not missing
+
+
+def test_drawn_specs_are_many():
+    assert len({sample(seed) for seed in range(500)}) > 490 > len(KINDS)
+
+
+def test_weights_of_a_case_are_away_from_their_start():
+    model = perturbed(sample(0), 0)
+    still = [name for name, w in model.named_parameters() if not w.detach().std(correction=0) > 0]
+    assert not [name for name in still if dict(model.named_parameters())[name].numel() > 1]

@@ -1,0 +1,208 @@
+"""Every rule: a model that breaks it and nothing else, and the remedy that heals it."""
+
+import pytest
+
+from anyformer.errors import SpecError
+from anyformer.recipes import recipe
+from anyformer.spec import (
+    Add,
+    Attention,
+    Buckets,
+    Classes,
+    Explicit,
+    FeedForward,
+    LayerNorm,
+    Looped,
+    Patches,
+    Rotary,
+    Sandwich,
+    Sublayer,
+    Superblocks,
+    Tokens,
+    Untied,
+    check,
+    override,
+    problems,
+)
+from anyformer.spec.rules import RULES, head_dim, qk_dim
+
+SIZES = {"dim": 16, "depth": 2, "heads": 2, "vocab": 11, "length": 8}
+ENCODER, DECODER = recipe("encoder", **SIZES), recipe("decoder", **SIZES)
+BOTH = recipe("encoder-decoder", **SIZES)
+SELF = "stack.block.0.branch"
+CROSS = "stack.block.1.branch"
+CARRY = tuple(Sublayer(branch=Attention(heads=h, carry=True)) for h in (2, 4))
+ALIKE = CARRY[:1] * 2
+
+# rule -> (sound model, changes that break it, changes that heal it)
+CASES = {
+    "heads divide dim": (ENCODER, {f"{SELF}.heads": 3}, {f"{SELF}.head_dim": 4}),
+    "kv heads divide heads": (ENCODER, {f"{SELF}.kv_heads": 3}, {f"{SELF}.kv_heads": 1}),
+    "cross without positions": (BOTH, {f"{CROSS}.causal": True}, {f"{CROSS}.causal": False}),
+    "context is for cross": (ENCODER, {f"{SELF}.context": 16}, {f"{SELF}.context": None}),
+    "cross needs an encoder's width": (
+        BOTH,
+        {"share_tokens": False, "encoder.dim": 32},
+        {f"{CROSS}.context": 32},
+    ),
+    "one shape for shared positions": (
+        ENCODER,
+        {"stack.relative": (Buckets(),), "stack.others": (CARRY[1:],)},
+        {"stack.others.0.0.branch.heads": 2},
+    ),
+    "one shape for carried scores": (ENCODER, {"stack.block": CARRY}, {"stack.block": ALIKE}),
+    "kinds exist": (ENCODER, {"stack.kinds": (0, 1)}, {"stack.kinds": (0,)}),
+    "schedule fits depth": (
+        ENCODER,
+        {"stack.schedule": Looped(prelude=1, core=1, coda=1, loops=2)},
+        {"stack.depth": 4},
+    ),
+    "sandwich": (
+        ENCODER,
+        {"stack.schedule": Sandwich(coefficient=3)},
+        {"stack.schedule": Sandwich(coefficient=2)},
+    ),
+    "sandwich keeps cross-attention": (
+        BOTH,
+        {"stack.schedule": Sandwich(coefficient=2)},
+        {"stack.schedule": Sandwich(coefficient=1)},
+    ),
+    "reversible": (
+        ENCODER,
+        {"stack.reversible": True, "stack.block.0.place": "post"},
+        {"stack.block.0.place": "pre"},
+    ),
+    "recurrence looks back": (ENCODER, {"stack.recurrence": 4}, {f"{SELF}.causal": True}),
+    "cross has something to read": (
+        BOTH,
+        {"stack.block": DECODER.stack.block},
+        {"encoder": None, "share_tokens": False},
+    ),
+    "tied head": (
+        ENCODER,
+        {"embed.source": Patches(image=4, patch=2)},
+        {"head": Classes(count=3)},
+    ),
+    "patches fill the image": (
+        ENCODER,
+        {"head": None, "embed.source": Patches(image=5, patch=2)},
+        {"embed.source.image": 4},
+    ),
+    "types are for tokens": (
+        ENCODER,
+        {"head": None, "embed.source": Patches(image=4, patch=2), "embed.types": 2},
+        {"embed.types": 0},
+    ),
+    "untied scale": (
+        ENCODER,
+        {"stack.untied": Untied(length=8), f"{SELF}.scale": 1.0},
+        {f"{SELF}.scale": None},
+    ),
+    "untied first token": (
+        ENCODER,
+        {
+            "stack.untied": Untied(length=8, cls=True),
+            "stack.relative": (Buckets(),),
+            f"{SELF}.talking": "pre",
+        },
+        {f"{SELF}.talking": "post"},
+    ),
+    "rotary width": (ENCODER, {f"{SELF}.rotary": Rotary(dims=10)}, {f"{SELF}.rotary.dims": 8}),
+    "collaborative heads": (ENCODER, {f"{SELF}.collaborate": 2.0}, {f"{SELF}.collaborate": 0.5}),
+    "one-sided buckets": (
+        ENCODER,
+        {"stack.relative": (Buckets(bidirectional=False),)},
+        {"stack.relative.0.bidirectional": True},
+    ),
+    "bucket count": (
+        ENCODER,
+        {"stack.relative": (Buckets(count=7),)},
+        {"stack.relative.0.count": 8},
+    ),
+    "shared tokens": (
+        BOTH,
+        {"encoder.embed.source": Tokens(vocab=12)},
+        {"embed.source": Tokens(vocab=12)},
+    ),
+}
+
+# more ways to break a rule: rule -> (model, changes)
+MORE = [
+    ("sandwich", ENCODER, {"stack.schedule": Sandwich(), "stack.block": ENCODER.stack.block[:1]}),
+    ("schedule fits depth", ENCODER, {"stack.schedule": Superblocks(layers=2, each=2)}),
+    ("schedule fits depth", ENCODER, {"stack.schedule": Explicit(order=(0, 2))}),
+    ("schedule fits depth", ENCODER, {"stack.schedule": Explicit(order=())}),
+    ("reversible", ENCODER, {"stack.reversible": True, "stack.layer_dropout": 0.1}),
+    ("reversible", ENCODER, {"stack.reversible": True, f"{SELF}.carry": True}),
+    ("reversible", ENCODER, {"stack.reversible": True, "stack.block.0.residual": Add(skip=2.0)}),
+    ("rotary width", ENCODER, {f"{SELF}.rotary": Rotary(dims=3)}),
+    (
+        "untied first token",
+        ENCODER,
+        {"stack.untied": Untied(length=8, cls=True), f"{SELF}.relative": (Buckets(),)},
+    ),
+    ("kinds exist", ENCODER, {"stack.others": ((),)}),
+    ("bucket count", ENCODER, {"stack.relative": (Buckets(max_distance=8),)}),
+    ("bucket count", DECODER, {f"{SELF}.relative": (Buckets(bidirectional=False, count=1),)}),
+    (
+        "one shape for shared positions",
+        ENCODER,
+        {"stack.relative": (Buckets(),), SELF: FeedForward()},
+    ),
+    ("shared tokens", ENCODER, {"share_tokens": True}),
+    ("tied head", BOTH, {"share_tokens": False, "encoder.embed.source": Patches(image=4, patch=2),
+                         "encoder.head": ENCODER.head}),
+]  # fmt: skip
+
+
+def changed(spec, changes):
+    for path, value in changes.items():
+        spec = override(spec, path, value)
+    return spec
+
+
+def broken(spec):
+    return [rule.name for rule in RULES if list(rule.broken(spec))]
+
+
+def test_the_table_covers_all_rules():
+    assert list(CASES) == [rule.name for rule in RULES]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_rule_is_broken_alone_and_its_remedy_heals(name):
+    spec, wrong, remedy = CASES[name]
+    assert broken(spec) == []
+    assert broken(changed(spec, wrong)) == [name]
+    assert broken(changed(changed(spec, wrong), remedy)) == []
+
+
+@pytest.mark.parametrize(("name", "spec", "wrong"), MORE)
+def test_more_ways_to_break_a_rule(name, spec, wrong):
+    assert broken(changed(spec, wrong)) == [name]
+
+
+def test_problems_name_the_place_and_the_remedy():
+    wrong = changed(BOTH, {"encoder.stack.block.0.branch.kv_heads": 3})
+    assert problems(wrong) == [
+        "encoder.stack.block.0.branch: heads is not a multiple of kv_heads. "
+        "Choose kv_heads that divide heads."
+    ]
+
+
+def test_check_returns_a_sound_spec_and_raises_all_problems_at_once():
+    assert check(ENCODER) is ENCODER
+    with pytest.raises(SpecError) as caught:
+        check(changed(ENCODER, {f"{SELF}.heads": 3, "stack.kinds": (5,)}))
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_sizes_of_heads():
+    assert head_dim(Attention(heads=4), 32) == 8
+    assert head_dim(Attention(heads=4, head_dim=3), 32) == 3
+    assert qk_dim(Attention(heads=4), 32) == 8
+    assert qk_dim(Attention(heads=4, collaborate=0.5), 32) == 16
+
+
+def test_a_norm_alone_breaks_nothing():
+    assert broken(changed(ENCODER, {"stack.final_norm": LayerNorm(bias=False)})) == []

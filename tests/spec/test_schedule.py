@@ -1,0 +1,92 @@
+"""Every schedule's list, written out by hand."""
+
+import pytest
+
+from anyformer.errors import SpecError
+from anyformer.spec import (
+    Attention,
+    Explicit,
+    FeedForward,
+    Looped,
+    Plain,
+    Sandwich,
+    Shared,
+    Stack,
+    Sublayer,
+    Superblocks,
+    layout,
+)
+
+ATTENTION = Sublayer(branch=Attention(heads=1, causal=True))
+CROSS = Sublayer(branch=Attention(heads=1, cross=True))
+FEED = Sublayer(branch=FeedForward())
+
+
+def blocks(schedule, depth, **others):
+    return layout(Stack(block=(ATTENTION, FEED), depth=depth, schedule=schedule, **others))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "depth", "expected"),
+    [
+        (Plain(), 4, (0, 1, 2, 3)),
+        (Shared(unique=1), 4, (0, 0, 0, 0)),  # ALBERT
+        (Shared(unique=2), 6, (0, 0, 0, 1, 1, 1)),  # ALBERT with two groups
+        (Shared(unique=3, order="sequence"), 6, (0, 0, 1, 1, 2, 2)),
+        (Shared(unique=3, order="sequence"), 7, (0, 0, 0, 1, 1, 2, 2)),
+        (Shared(unique=3, order="cycle"), 6, (0, 1, 2, 0, 1, 2)),
+        (Shared(unique=3, order="cycle"), 7, (0, 1, 2, 0, 1, 2, 0)),
+        (Shared(unique=3, order="cycle_reverse"), 6, (0, 1, 2, 2, 1, 0)),
+        (Shared(unique=2, order="cycle_reverse"), 6, (0, 1, 0, 1, 1, 0)),
+        (Shared(unique=3, order="cycle_reverse"), 3, (0, 1, 2)),
+        (Shared(unique=4, order="middle_cycle"), 6, (0, 1, 2, 1, 2, 3)),
+        (Shared(unique=3, order="middle_cycle"), 5, (0, 1, 1, 1, 2)),
+        (Shared(unique=2, order="middle_cycle"), 4, (0, 1, 1, 1)),
+        (Shared(unique=9), 2, (0, 1)),  # no more blocks than applications
+        (Looped(prelude=1, core=2, coda=1, loops=2), 6, (0, 1, 2, 1, 2, 3)),
+        (Looped(prelude=0, core=1, coda=0, loops=3), 3, (0, 0, 0)),
+        (Superblocks(layers=2, each=2, repeat=1), 8, (0, 0, 1, 1, 2, 2, 3, 3)),
+        (Superblocks(layers=2, each=1, repeat=2), 8, (0, 1, 0, 1, 2, 3, 2, 3)),
+        (Explicit(order=(0, 1, 0, 2)), 4, (0, 1, 0, 2)),
+    ],
+)
+def test_order(schedule, depth, expected):
+    found = blocks(schedule, depth)
+    assert found.schedule == expected
+    assert len(found.blocks) == max(expected) + 1
+    assert set(found.blocks) == {(ATTENTION, FEED)}
+
+
+def test_sandwich():
+    found = blocks(Sandwich(coefficient=2), 3)
+    a, f = (ATTENTION,), (FEED,)
+    assert found.blocks == (a, a, (ATTENTION, FEED), f, f)
+    assert found.schedule == (0, 1, 2, 3, 4)
+
+
+def test_sandwich_keeps_cross_attention_in_the_middle():
+    stack = Stack(block=(ATTENTION, CROSS, FEED), depth=2, schedule=Sandwich(coefficient=1))
+    assert layout(stack).blocks == ((ATTENTION,), (ATTENTION, CROSS, FEED), (FEED,))
+
+
+def test_kinds_of_block_take_turns():
+    found = blocks(Plain(), 3, others=((FEED,),))
+    assert found.blocks == ((ATTENTION, FEED), (FEED,), (ATTENTION, FEED))
+
+
+def test_kinds_of_block_as_listed():
+    found = blocks(Plain(), 4, others=((FEED,),), kinds=(1, 1, 0))
+    assert found.blocks == ((FEED,), (FEED,), (ATTENTION, FEED), (FEED,))
+
+
+def test_a_shared_schedule_takes_kinds_by_unique_block():
+    found = blocks(Shared(unique=2), 4, others=((FEED,),))
+    assert found.blocks == ((ATTENTION, FEED), (FEED,))
+    assert found.schedule == (0, 0, 1, 1)
+
+
+def test_a_sandwich_has_no_list_of_its_own():
+    from anyformer.spec.schedule import _order
+
+    with pytest.raises(SpecError, match="no list"):
+        _order(Sandwich(), 2)
