@@ -21,9 +21,12 @@ Contestant = tuple[nn.Module, Callable[[nn.Module, Tensor], Tensor]]  # a model,
 def decoder(length: int, t5: bool = False) -> Contestant:
     """Ours: pre-norm, learned positions or T5 bias, an untied head."""
     attention = S.Attention(heads=HEADS, causal=True, bias=False, out_bias=False)
+    norm = S.LayerNorm(bias=False)  # as x-transformers has it
+    branches = (attention, S.FeedForward())
     stack = S.Stack(
-        block=(S.Sublayer(branch=attention), S.Sublayer(branch=S.FeedForward())),
+        block=tuple(S.Sublayer(branch=b, norm=norm) for b in branches),
         depth=DEPTH,
+        final_norm=norm,
         relative=(S.Buckets(bidirectional=False),) if t5 else (),
     )
     position = None if t5 else S.Learned(length=length)

@@ -36,7 +36,7 @@ def draw_sizes(pick: Pick, dim: int) -> dict[str, Any]:
     heads = pick(2, 4, 1)
     return {
         "heads": heads,
-        "kv_heads": pick(None, None, 1, heads),
+        "kv_heads": pick(None, None, 1, heads, max(1, heads // 2)),
         "head_dim": pick(None, None, 3, 6),
         "memory": pick(0, 0, 1, 3),
         "scale": pick(None, None, 0.7),

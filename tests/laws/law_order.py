@@ -111,7 +111,7 @@ def law_segments(spec: S.Model, seed: int) -> None:
 
 
 def _bounded(c: Case, spec: S.Model) -> None:
-    """With a memory of 3, each attention remembers 3 inputs and the memory tokens, the last ones."""
+    """With a memory of 3, each attention remembers the last 3 inputs and the memory tokens."""
     short = Model(S.override(spec, "stack.recurrence", 3)).double().eval()
     short.load_state_dict(c.model.state_dict())
     small = Case(spec, short, c.main, c.other, c.rng)

@@ -52,6 +52,7 @@ def law_loss(spec: S.Model, seed: int) -> None:
         return
     c = case(spec, seed, rows=2)
     lengths, shift = _lengths(c, c.main, False), int(is_causal(spec) and spec.encoder is None)
+    lengths = [slice(0, max(2, at.stop)) for at in lengths]  # one position has no next token
     labels = c.main.x.clone()
     for row, at in enumerate(lengths):
         labels[row, at.stop :] = -100
@@ -83,7 +84,7 @@ def law_packed(spec: S.Model, seed: int) -> None:
 
 
 def weighed(answers: list[Tensor]) -> Tensor:
-    """One number of some answers, different for every channel and bent, so that gradients differ."""
+    """One number of some answers, different for each channel and bent, so gradients differ."""
     total = torch.zeros(()).double()
     for t in answers:
         total = total + (torch.sin(t) * torch.linspace(0.5, 2, t.shape[-1]).double()).sum()
@@ -143,4 +144,5 @@ def _prefixes(c: Case, lengths: list[slice]) -> dict[str, Tensor]:
     takes = c.spec.encoder is None and paths_of_attentions(c.spec, cross=False)
     if not takes or not is_causal(c.spec) or c.main.is_image or c.rng.random() < 0.5:
         return {}
-    return {"prefix_lengths": torch.tensor([c.rng.randint(0, at.stop - at.start) for at in lengths])}
+    counts = [c.rng.randint(0, at.stop - at.start) for at in lengths]
+    return {"prefix_lengths": torch.tensor(counts)}

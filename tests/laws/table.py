@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from anyformer import spec as S
 from tests.laws import law_backends, law_counts, law_edges, law_order, law_padding, law_training
 from tests.laws import law_trips as trips
+from tests.laws.crossed import law_accepted
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ LAWS = {
     "4 padded": Law(law_padding.law_padded),
     "5 backends": Law(law_backends.law_backends),
     "5 backends after a cache": _ordered(law_backends.law_backends_cached),
-    "5 flex": Law(law_backends.law_flex, share=10),
+    "5 flex": Law(law_backends.law_flex, share=20),
     "6 padded gradients": Law(law_padding.law_padded_gradients),
     "6 loss": Law(law_padding.law_loss),
     "6 packed": Law(law_padding.law_packed),
@@ -43,6 +44,7 @@ LAWS = {
     "8 far k and window": Law(law_edges.law_far),
     "9 parameters": Law(law_counts.law_parameters),
     "9 flops": Law(law_counts.law_flops),
+    "rules: what they accept runs": Law(law_accepted),
     "training: dropout": Law(law_training.law_dropout),
     "training: layer dropout": Law(
         law_training.law_layer_dropout, law_training.skips_and_remembers, causal=True

@@ -33,6 +33,9 @@ SELF = "stack.block.0.branch"
 CROSS = "stack.block.1.branch"
 CARRY = tuple(Sublayer(branch=Attention(heads=h, carry=True)) for h in (2, 4))
 ALIKE = CARRY[:1] * 2
+PLAIN = override(ENCODER, "head", None)
+CROSSED = (Sublayer(branch=Attention(heads=2, cross=True)),)
+COLLABORATIVE = (Sublayer(branch=Attention(heads=2, collaborate=1.0)),)
 
 # rule -> (sound model, changes that break it, changes that heal it)
 CASES = {
@@ -78,6 +81,7 @@ CASES = {
         {"stack.block": DECODER.stack.block},
         {"encoder": None, "share_tokens": False},
     ),
+    "plain encoder": (BOTH, {"encoder.head": Classes(count=3)}, {"encoder.head": None}),
     "tied head": (
         ENCODER,
         {"embed.source": Patches(image=4, patch=2)},
@@ -142,6 +146,19 @@ MORE = [
         {"stack.untied": Untied(length=8, cls=True), f"{SELF}.relative": (Buckets(),)},
     ),
     ("kinds exist", ENCODER, {"stack.others": ((),)}),
+    ("kinds exist", ENCODER, {"stack.others": (ALIKE,), "stack.depth": 1}),
+    ("kinds exist", ENCODER, {"stack.others": (ALIKE,), "stack.kinds": (1,)}),
+    (
+        "cross needs an encoder's width",
+        DECODER,
+        {"stack.block": (*CROSSED, override(CROSSED[0], "branch.context", 5))},
+    ),
+    ("plain encoder", BOTH, {"encoder.stack.block": CROSSED}),
+    (
+        "one shape for shared positions",
+        ENCODER,
+        {"stack.relative": (Buckets(),), "stack.others": (COLLABORATIVE,)},
+    ),
     ("bucket count", ENCODER, {"stack.relative": (Buckets(max_distance=8),)}),
     ("bucket count", DECODER, {f"{SELF}.relative": (Buckets(bidirectional=False, count=1),)}),
     (
@@ -150,9 +167,8 @@ MORE = [
         {"stack.relative": (Buckets(),), SELF: FeedForward()},
     ),
     ("shared tokens", ENCODER, {"share_tokens": True}),
-    ("tied head", BOTH, {"share_tokens": False, "encoder.embed.source": Patches(image=4, patch=2),
-                         "encoder.head": ENCODER.head}),
-]  # fmt: skip
+    ("plain encoder", BOTH, {"encoder.encoder": PLAIN, "encoder.stack.block": CROSSED}),
+]
 
 
 def changed(spec, changes):

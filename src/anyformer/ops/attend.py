@@ -43,10 +43,10 @@ def _fast_bfloat16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def _short_and_low(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
-    """Where plain products beat the fused kernel: bfloat16 on a CPU that has it, up to 512 keys."""
-    here = q.device.type == "cpu" and q.dtype == torch.bfloat16 and _fast_bfloat16()
-    return here and k.shape[2] <= SHORT and q.shape[2] > 1
+def _fuses(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
+    """Where plain products beat the fused kernel: compiled bfloat16 on a CPU, few keys."""
+    here = q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[2] <= SHORT
+    return here and q.shape[2] > 1 and torch.compiler.is_compiling() and _fast_bfloat16()
 
 
 def _small(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
@@ -62,7 +62,7 @@ BACKENDS = {  # fastest first
         sdpa_.sdpa,
         frozenset({"mask", "dropout"}),
         sdpa_.lacks,
-        lambda q, k, v, plan: not _short_and_low(q, k, v, plan),
+        lambda q, k, v, plan: not _fuses(q, k, v, plan),
     ),
     "flex": Backend(
         flex_.flex,

@@ -15,6 +15,8 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from anyformer.ops.mask import Mask
 from anyformer.ops.plan import Plan
 
+PLANS = 256  # kinds of plans that one process may compile
+
 
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why FlexAttention can't run this plan here, or None."""
@@ -33,12 +35,12 @@ def flex(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     heads, size = q.shape[1], v.shape[-1]
     if k.shape[1] != v.shape[1]:
         k, v = (x.repeat_interleave(heads // x.shape[1], 1) for x in (k, v))
-    if torch.is_grad_enabled() and not q.is_cuda:  # the CPU kernel looks at the flag alone
+    if not q.is_cuda:  # nothing learns here, but the CPU kernel looks at the flag of each tensor
         q, k, v = q.detach(), k.detach(), v.detach()
     seen = None
     if plan.mask is not None:
         seen = block_mask(plan.mask, (*q.shape[:3], k.shape[2]), plan.start, plan.lead, q.device)
-    run = _compiled() if q.is_cuda else _unfused
+    run = _fused if q.is_cuda else _unfused
     out = run(
         q.contiguous(),
         k.contiguous(),
@@ -54,7 +56,15 @@ def flex(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
 
 @functools.cache
 def _compiled() -> Callable[..., Any]:
-    return torch.compile(flex_attention, dynamic=False)
+    return torch.compile(flex_attention, dynamic=False, fullgraph=True)
+
+
+def _fused(*args: Any, **options: Any) -> Any:
+    """The GPU's way. Every kind of plan is a graph of its own: torch's limit of 8 would not do,
+    and beyond a limit a whole graph fails where a partial one would silently run unfused.
+    """  # noqa: D205
+    with torch._dynamo.config.patch(recompile_limit=PLANS):
+        return _compiled()(*args, **options)
 
 
 def _unfused(*args: Any, **options: Any) -> Any:

@@ -18,6 +18,8 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     if len(pads) > 1:
         return "takes one padding mask"
     if causal and not _sees_all(q, k, plan):
+        if plan.start + q.shape[2] != k.shape[2] - plan.lead:
+            return "has a causal mask only for queries that end where the keys do"
         if not (_square(q, k) or q.is_cuda):
             return "has no causal mask beside memory or a cache on a CPU"
         if pads and not (pads[0].right and _square(q, k)):

@@ -129,8 +129,8 @@ class Attention(Fresh):
         if self.spec.infused is not None:
             f = self.spec.infused
             placed = x + f.scale * sinusoid(at, self.dim, f.theta, f.layout).to(x.dtype)
-        q = self._queries(placed[:, -call.length :])
-        k, v = self._keys(placed), self._split(self.v(x), self.value_size)
+        q, k = self._queries(self.q(placed[:, -call.length :])), self._keys(self.k(placed))
+        v = self._split(self.v(x), self.value_size)
         if self.spec.rotary is not None:
             r = self.spec.rotary
             angle = angles(at, r.dims or self.size, r.theta)
@@ -138,27 +138,28 @@ class Attention(Fresh):
         return q, *call.extend(path, k, v)
 
     def _remembered(self, x: Tensor, call: Call, path: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Q of the sequence, k and v of the encoder's output, projected once where cached."""
+        """q of the sequence, k and v of the encoder's output, projected once where cached."""
         known = call.remembered(path)
         if known is None:
             if call.context is None:
                 raise InputError("cross-attention has nothing to read: pass encoder_hidden_states")
-            known = self._keys(call.context), self._split(self.v(call.context), self.value_size)
+            k, v = self.k(call.context), self.v(call.context)
+            known = self._keys(k), self._split(v, self.value_size)
         if call.following is not None and call.following.is_cache:
             call.following.kv[path] = known
-        return self._queries(x), *known
+        return self._queries(self.q(x)), *known
 
     def _split(self, x: Tensor, size: int) -> Tensor:
         """(B, M, G·size) -> (B, G, M, size)."""
         return x.unflatten(-1, (-1, size)).transpose(1, 2)
 
-    def _queries(self, x: Tensor) -> Tensor:
-        q = self._split(self.q(x), self.size)  # (B, H or 1, N, D)
+    def _queries(self, q: Tensor) -> Tensor:
+        q = self._split(q, self.size)  # (B, H or 1, N, D)
         q = q if self.collab is None else q * self.collab[:, None].to(q.dtype)
         return q if self.q_norm is None else self.q_norm(q)
 
-    def _keys(self, x: Tensor) -> Tensor:
-        k = self._split(self.k(x), self.size)
+    def _keys(self, k: Tensor) -> Tensor:
+        k = self._split(k, self.size)
         return k if self.k_norm is None else self.k_norm(k)
 
     def _with_memory(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,7 +170,7 @@ class Attention(Fresh):
         return torch.cat([rows(self.memory_k, k), k], 2), torch.cat([rows(self.memory_v, v), v], 2)
 
     def _carried(self, q: Tensor, k: Tensor, call: Call) -> tuple[Tensor, Tensor]:
-        """Q shifted by relative parts; with carry, beside them q and k of the layers below.
+        """q shifted by relative parts; with carry, beside them q and k of the layers below.
 
         A sum of scores over layers is one product over their channels side by side.
         """
@@ -188,7 +189,7 @@ class Attention(Fresh):
     def _untied(
         self, q: Tensor, k: Tensor, channels: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Q and k with the channels of their positions beside them."""
+        """q and k with the channels of their positions beside them."""
         beside = lambda x, c: torch.cat([x, c.to(x.dtype).expand(x.shape[0], -1, -1, -1)], -1)
         k = widen(k, self.spec.heads)
         return beside(q, channels[0]), beside(k, lead_zeros(channels[1], self.spec.memory))

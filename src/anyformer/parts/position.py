@@ -185,7 +185,7 @@ class Untied(Fresh):
     def _first_apart(
         self, q: Tensor, k: Tensor, first: Tensor, rows: Tensor, columns: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Two more channels: the first token's row scores `rows`, the rest of its column `columns`."""
+        """Two more channels: the first token's row scores `rows`, its column below `columns`."""
         unscaled = (2 * self.size) ** 0.5
         first = first[:, None, :, None]  # (…, 1, K, 1)
         asks = first[:, :, -q.shape[2] :]

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 
 from anyformer.errors import SpecError
 from anyformer.spec.attention import Attention
-from anyformer.spec.model import Model, Patches, Stack, Sublayer, Tokens, Vocabulary
+from anyformer.spec.model import Model, Patches, Stack, Tokens, Vocabulary
 from anyformer.spec.position import ALiBi, Buckets, Relative
 from anyformer.spec.residual import Add, ReZero, Scaled
-from anyformer.spec.schedule import Explicit, Looped, Sandwich, Superblocks
-
-Where = tuple[str, Model, Stack, Sublayer, Attention]
+from anyformer.spec.schedule import Explicit, Looped, Sandwich, Superblocks, layout
+from anyformer.spec.walk import attentions, crosses, head_dim, models, qk_dim, selves, sublayers
 
 
 @dataclass(frozen=True)
@@ -27,37 +26,6 @@ class Rule:
     broken: Callable[[Model], Iterator[str]]
     reason: str
     remedy: str
-
-
-def models(spec: Model, path: str = "") -> Iterator[tuple[str, Model]]:
-    """The model and the encoders inside it, with their paths."""
-    yield path, spec
-    if spec.encoder is not None:
-        yield from models(spec.encoder, f"{path}encoder.")
-
-
-def attentions(spec: Model) -> Iterator[Where]:
-    """Every attention of a model, with its path and what it stands in."""
-    for path, model in models(spec):
-        kinds = [("block", model.stack.block)]
-        kinds += [(f"others.{i}", block) for i, block in enumerate(model.stack.others)]
-        for name, block in kinds:
-            for j, sub in enumerate(block):
-                if isinstance(sub.branch, Attention):
-                    at = f"{path}stack.{name}.{j}.branch"
-                    yield at, model, model.stack, sub, sub.branch
-
-
-def head_dim(attention: Attention, dim: int) -> int:
-    """Channels of one head's values, and of its q and k unless heads collaborate."""
-    return attention.head_dim or dim // attention.heads
-
-
-def qk_dim(attention: Attention, dim: int) -> int:
-    """Channels of one head's q and k."""
-    width = head_dim(attention, dim)
-    share = attention.collaborate
-    return width if share is None else int(share * attention.heads * width)
 
 
 def of_attention(
@@ -75,19 +43,6 @@ def of_stack(test: Callable[[Stack, Model], bool]) -> Callable[[Model], Iterator
 def of_model(test: Callable[[Model], bool]) -> Callable[[Model], Iterator[str]]:
     """The paths of the models for which a test holds."""
     return lambda spec: (f"{p}embed" for p, model in models(spec) if test(model))
-
-
-def _sublayers(stack: Stack) -> list[Sublayer]:
-    return [sub for block in (stack.block, *stack.others) for sub in block]
-
-
-def _selves(stack: Stack) -> list[Attention]:
-    branches = [sub.branch for sub in _sublayers(stack)]
-    return [b for b in branches if isinstance(b, Attention) and not b.cross]
-
-
-def _crosses(stack: Stack) -> bool:
-    return any(sub.kind == "cross" for sub in _sublayers(stack))
 
 
 def _uneven_schedule(stack: Stack, _: Model) -> bool:
@@ -112,7 +67,7 @@ def _bad_sandwich(stack: Stack, _: Model) -> bool:
 
 def _lost_cross(stack: Stack, _: Model) -> bool:
     full = isinstance(stack.schedule, Sandwich) and stack.schedule.coefficient >= stack.depth
-    return full and _crosses(stack)
+    return full and crosses(stack)
 
 
 def _irreversible(stack: Stack, _: Model) -> bool:
@@ -123,9 +78,9 @@ def _irreversible(stack: Stack, _: Model) -> bool:
         and isinstance(sub.residual, (Add, ReZero, Scaled))
         and not (isinstance(sub.residual, Add) and sub.residual.skip != 1.0)
         and not (isinstance(sub.residual, Scaled) and sub.residual.on == "skip")
-        for sub in _sublayers(stack)
+        for sub in sublayers(stack)
     )
-    carries = any(isinstance(s.branch, Attention) and s.branch.carry for s in _sublayers(stack))
+    carries = any(isinstance(s.branch, Attention) and s.branch.carry for s in sublayers(stack))
     return not plain or carries or stack.layer_dropout > 0
 
 
@@ -133,7 +88,7 @@ def _carry_mismatch(stack: Stack, model: Model) -> bool:
     for cross in (False, True):
         shapes = {
             (a.heads, a.kv_heads, head_dim(a, model.dim), a.memory, a.scale, a.collaborate)
-            for a in (s.branch for s in _sublayers(stack))
+            for a in (s.branch for s in sublayers(stack))
             if isinstance(a, Attention) and a.carry and a.cross == cross
         }
         if len(shapes) > 1:
@@ -142,13 +97,17 @@ def _carry_mismatch(stack: Stack, model: Model) -> bool:
 
 
 def _relative_heads(stack: Stack, model: Model) -> bool:
-    shapes = {(a.heads, head_dim(a, model.dim)) for a in _selves(stack)}
+    dim = model.dim
+    shapes = {(a.heads, head_dim(a, dim), qk_dim(a, dim)) for a in selves(stack)}
     return bool(stack.relative or stack.untied) and len(shapes) != 1
 
 
-def _empty_kinds(stack: Stack, _: Model) -> bool:
-    kinds = 1 + len(stack.others)
-    return not all((stack.block, *stack.others)) or any(k >= kinds for k in stack.kinds)
+def _empty_kinds(stack: Stack, model: Model) -> bool:
+    kinds = (stack.block, *stack.others)
+    if not all(kinds) or any(k >= len(kinds) for k in stack.kinds):
+        return True
+    sound = len(kinds) > 1 and not (_bad_sandwich(stack, model) or _uneven_schedule(stack, model))
+    return sound and any(kind not in layout(stack).blocks for kind in kinds)
 
 
 def _bad_cross(a: Attention, _model: Model, _stack: Stack) -> bool:
@@ -164,6 +123,13 @@ def _tied_first(a: Attention, _model: Model, stack: Stack) -> bool:
     return mixed or bool(a.relative) or not biases
 
 
+def _other_width(a: Attention, model: Model, stack: Stack) -> bool:
+    branches = [sub.branch for sub in sublayers(stack)]
+    read = [b.context or model.dim for b in branches if isinstance(b, Attention) and b.cross]
+    wanted = read[:1] if model.encoder is None else [model.encoder.dim]
+    return a.cross and [a.context or model.dim] != wanted
+
+
 def _bad_rotary(a: Attention, model: Model, _stack: Stack) -> bool:
     if a.rotary is None:
         return False
@@ -173,15 +139,14 @@ def _bad_rotary(a: Attention, model: Model, _stack: Stack) -> bool:
 
 
 def _bad_collaborate(a: Attention, model: Model, _stack: Stack) -> bool:
-    return a.collaborate is not None and not 1 <= qk_dim(a, model.dim) <= a.heads * head_dim(
-        a, model.dim
-    )
+    most = a.heads * head_dim(a, model.dim)
+    return a.collaborate is not None and not 1 <= qk_dim(a, model.dim) <= most
 
 
 def _relatives(spec: Model) -> Iterator[tuple[str, tuple[Relative, ...], list[Attention]]]:
     """Every tuple of relative positions, with its path and the attentions that it serves."""
     for path, model in models(spec):
-        yield f"{path}stack.relative", model.stack.relative, _selves(model.stack)
+        yield f"{path}stack.relative", model.stack.relative, selves(model.stack)
     for path, _, _, _, a in attentions(spec):
         yield f"{path}.relative", a.relative, [a]
 
@@ -201,6 +166,10 @@ def of_buckets(
 def _few_buckets(b: Buckets, _: list[Attention]) -> bool:
     side = b.count // 2 if b.bidirectional else b.count
     return side < 2 or b.max_distance <= side // 2 or (b.bidirectional and b.count % 2 != 0)
+
+
+def _dressed(encoder: Model) -> bool:
+    return bool(encoder.head or encoder.encoder or crosses(encoder.stack))
 
 
 def _unlike_tokens(model: Model) -> bool:
@@ -241,13 +210,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "cross needs an encoder's width",
-        of_attention(
-            lambda a, m, _: (
-                a.cross and m.encoder is not None and (a.context or m.dim) != m.encoder.dim
-            )
-        ),
-        "the encoder's output is not as wide as cross-attention reads",
-        "set context to the encoder's dim",
+        of_attention(_other_width),
+        "a cross-attention reads another width than the encoder gives, or than one before it reads",
+        "set context to the encoder's dim, and to the same width everywhere",
     ),
     Rule(
         "one shape for shared positions",
@@ -264,8 +229,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "kinds exist",
         of_stack(_empty_kinds),
-        "a block is empty, or kinds names a block that is not there",
-        "give every block a sublayer; kinds counts block as 0 and others from 1",
+        "a block is empty or never runs, or kinds names a block that is not there",
+        "give every block a sublayer and a turn; kinds counts block as 0 and others from 1",
     ),
     Rule(
         "schedule fits depth",
@@ -293,15 +258,22 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "recurrence looks back",
-        of_stack(lambda s, _: s.recurrence > 0 and not all(a.causal for a in _selves(s))),
+        of_stack(lambda s, _: s.recurrence > 0 and not all(a.causal for a in selves(s))),
         "memory of earlier segments is for causal stacks",
         "set causal=True on every self-attention, or recurrence=0",
     ),
     Rule(
         "cross has something to read",
-        of_stack(lambda s, m: m.encoder is not None and not _crosses(s)),
+        of_stack(lambda s, m: m.encoder is not None and not crosses(s)),
         "the encoder's output would never be read",
         "add a sublayer with Attention(cross=True), or drop the encoder",
+    ),
+    Rule(
+        "plain encoder",
+        lambda spec: (f"{p}encoder" for p, m in models(spec) if m.encoder and _dressed(m.encoder)),
+        "of an encoder its hidden states are read: a head, an encoder or a cross-attention in it "
+        "would do nothing",
+        "leave head and encoder unset there, and use no Attention(cross=True)",
     ),
     Rule(
         "tied head",
@@ -339,7 +311,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "untied first token",
         of_attention(_tied_first),
-        "untied.cls can take the shared bias from the first token's scores, and no other relative part",
+        "untied.cls can take the shared bias from the first token's scores, no other relative part",
         "keep Buckets or ALiBi in stack.relative without talking='pre', or set untied.cls=False",
     ),
     Rule(

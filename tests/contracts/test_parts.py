@@ -1,0 +1,53 @@
+"""One module for each spec class that has one, each of them final and found by one registry."""
+
+import itertools
+
+import pytest
+from torch import nn
+
+from anyformer import spec as S
+from anyformer.model import model as model_module
+from anyformer.parts import PARTS
+from tests.laws.specs import sample
+
+WIRING = {S.Model, S.Stack, S.Sublayer, S.Embed, S.Init}  # built by anyformer.model itself
+INPUTS = {S.Tokens, S.Patches, S.Values, S.Learned, S.Sinusoidal}  # tables inside Embed
+FUNCTIONS = {S.Softmax, S.TopK, S.Entmax15, S.Sparsemax, S.Sigmoid, S.Rotary}  # no weights
+SCHEDULES = {S.Plain, S.Shared, S.Looped, S.Superblocks, S.Sandwich, S.Explicit}  # a list
+WITHOUT = WIRING | INPUTS | FUNCTIONS | SCHEDULES
+
+
+def test_every_spec_class_has_a_part_or_a_reason():
+    assert model_module is not None  # its heads are registered
+    assert set(S.KINDS.values()) == PARTS.keys() | WITHOUT
+    assert not PARTS.keys() & WITHOUT
+
+
+def test_a_part_belongs_to_one_spec_class():
+    assert len(set(PARTS.values())) == len(PARTS)
+    named = {spec.__name__: part.__name__ for spec, part in PARTS.items()}
+    assert all(spec == part for spec, part in named.items())
+
+
+def test_parts_are_final():
+    pairs = itertools.permutations(PARTS.values(), 2)
+    assert not [(a, b) for a, b in pairs if issubclass(a, b)]
+    assert not [part for part in PARTS.values() if part.__subclasses__()]
+
+
+HEADS = {S.Vocabulary, S.Classes, S.Pooler, S.Project}
+
+
+def test_part_files_mirror_spec_files():
+    for spec, part in PARTS.items():
+        file = spec.__module__.rpartition(".")[2]
+        home = "anyformer.model.heads" if spec in HEADS else f"anyformer.parts.{file}"
+        assert part.__module__ == home, spec.__name__
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_attribute_is_named_like_a_method_of_modules(seed):
+    taken = set(dir(nn.Module))
+    for path, module in model_module.build(sample(seed)).named_modules():
+        own = {*module._modules, *module._parameters, *module._buffers}
+        assert not own & taken, path

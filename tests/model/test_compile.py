@@ -1,0 +1,35 @@
+"""Models are one graph: torch.compile takes each whole, and the result is the same."""
+
+import pytest
+import torch
+
+from anyformer import spec as S
+from anyformer.model.model import build
+from anyformer.recipes import recipe
+
+TINY = {"dim": 32, "depth": 2, "heads": 4, "vocab": 50, "length": 64}
+ATTENTION = "stack.block.0.branch."
+SWITCHES = {
+    "plain": {},
+    "rotary": {ATTENTION + "rotary": S.Rotary()},
+    "T5 bias": {"stack.relative": (S.Buckets(bidirectional=False),)},
+    "Transformer-XL": {ATTENTION + "relative": (S.XL(),)},
+    "untied": {"stack.untied": S.Untied(length=64, cls=True)},
+    "talking heads": {ATTENTION + "talking": "both"},
+    "top-k": {ATTENTION + "weigh": S.TopK(k=4)},
+    "carry and memory": {ATTENTION + "carry": True, ATTENTION + "memory": 3},
+    "memory tokens": {"embed.memory": 3},
+    "gated": {"stack.block.*.residual": S.Gated()},
+}
+
+
+@pytest.mark.parametrize("name", SWITCHES)
+def test_a_model_is_one_graph(name: str) -> None:
+    model = build(recipe("decoder", **TINY, **SWITCHES[name]))
+    ids = torch.randint(0, 50, (2, 16))
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    loss, expected = compiled(ids, labels=ids).loss, model(ids, labels=ids).loss
+    assert torch.allclose(loss, expected)
+    loss.backward()
+    assert all(p.grad is not None for p in model.parameters())
