@@ -22,8 +22,16 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", default=["float32"], choices=["float32", "bfloat16"])
     parser.add_argument("--compile", action="store_true", help="time compiled models too")
     parser.add_argument("--out", default=None, help="folder for the tables (Markdown and JSON)")
+    parser.add_argument("--only", nargs="+", default=[], help="memory: measure these switches anew")
     given = parser.parse_args()
-    settings = Settings(given.rounds, given.threads, tuple(given.dtypes), given.compile, given.out)
+    settings = Settings(
+        given.rounds,
+        given.threads,
+        tuple(given.dtypes),
+        given.compile,
+        given.out,
+        tuple(given.only),
+    )
     for work in given.works:
         WORKS[work](settings)
 

@@ -6,6 +6,7 @@ most memory that it held beyond what it had before the pass.
 
 from __future__ import annotations
 
+import json
 import math
 import multiprocessing
 import pathlib
@@ -106,25 +107,37 @@ def measure(switch: str, length: int, threads: int, answer: multiprocessing.Queu
     answer.put((time.perf_counter() - start, resident("VmHWM") - before))
 
 
+def measured(switch: str, threads: int) -> list[tuple[float, float]]:
+    """Seconds and peak MiB of a switch at every length, each in a process of its own."""
+    fork = multiprocessing.get_context("fork")
+    found = []
+    for length in LENGTHS:
+        answer = fork.Queue()
+        child = fork.Process(target=measure, args=(switch, length, threads, answer))
+        child.start()
+        found.append(answer.get(timeout=600))
+        child.join()
+    return found
+
+
+def row_of(switch: str, found: list[tuple[float, float]]) -> list[str]:
+    """A line of the table."""
+    peaks = [peak for _, peak in found]
+    slope = math.log2(peaks[-1] / peaks[-3]) / 2
+    return [switch, *(f"{p:.0f}" for p in peaks), f"{slope:.2f}", f"{found[-1][0]:.1f}"]
+
+
 def lengths(settings: Settings) -> None:
     """Peak memory and time of every switch at lengths from 512 to 8192."""
     head = ["switch", *(f"{n} MiB" for n in LENGTHS), "slope", "8192 s"]
     table = Table("Peak memory of forward and backward against the length, CPU", head)
-    fork = multiprocessing.get_context("fork")
+    known = {}
+    if settings.only:
+        known = json.loads((pathlib.Path(settings.out or ".") / "cpu_memory.json").read_text())
     for switch in SWITCHES:
-        found = []
-        for length in LENGTHS:
-            answer = fork.Queue()
-            child = fork.Process(target=measure, args=(switch, length, settings.threads, answer))
-            child.start()
-            found.append(answer.get(timeout=600))
-            child.join()
-        peaks = [peak for _, peak in found]
-        slope = math.log2(peaks[-1] / peaks[-3]) / 2
-        table.rows.append(
-            [switch, *(f"{p:.0f}" for p in peaks), f"{slope:.2f}", f"{found[-1][0]:.1f}"]
-        )
-        table.raw[switch] = found
+        again = switch in settings.only or switch not in known
+        table.raw[switch] = measured(switch, settings.threads) if again else known[switch]
+        table.rows.append(row_of(switch, table.raw[switch]))
         print(" ".join(table.rows[-1]), flush=True)
     table.notes += [
         "2 layers, width 128, 4 heads, batch 1; slope: of log memory over log length, 2048 to 8192",

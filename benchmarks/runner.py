@@ -26,6 +26,7 @@ class Settings:
     dtypes: tuple[str, ...] = ("float32",)
     compile: bool = False
     out: str | None = None
+    only: tuple[str, ...] = ()  # cases to measure again; the others stay as the table has them
 
 
 @dataclass

@@ -35,7 +35,7 @@ def test_parts_are_final():
     assert not [part for part in PARTS.values() if part.__subclasses__()]
 
 
-HEADS = {S.Vocabulary, S.Classes, S.Pooler, S.Project}
+HEADS = {S.Vocabulary, S.Classes, S.Choices, S.Span, S.Detect, S.Pooler, S.Project}
 
 
 def test_part_files_mirror_spec_files():

@@ -114,7 +114,7 @@ def test_a_backend_asked_too_much_names_the_field(field, example, name):
     beyond = [f for need, f in plan.needs().items() if need not in BACKENDS[name].can]
     reason = _refused(name, plan)
     if not beyond:
-        assert reason is None or field in ("mask", "start", "lead"), reason
+        assert reason is None or field in ("mask", "start", "lead", "dropout"), reason
         return
     with pytest.raises(BackendError, match=field), torch.no_grad():
         attend(*_inputs(), plan, name)
@@ -145,6 +145,9 @@ def test_needs_names_every_field_that_is_set(field, example):
 def test_dropout_keeps_the_mean_and_its_draws_backwards(name):
     base, plan = _plans("dropout", 0)
     q, k, v = _inputs()
+    if (reason := _refused(name, plan)) is not None:
+        assert name == "sdpa" and "dropout on a CPU" in reason
+        return
     with torch.no_grad():
         draws = torch.stack([attend(q, k, v, plan, name) for _ in range(600)])
         wanted = attend(q, k, v, base, "eager")

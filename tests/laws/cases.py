@@ -15,6 +15,7 @@ from torch import Tensor
 from anyformer import spec as S
 from anyformer.model.model import Model, build
 from anyformer.model.output import Output
+from anyformer.spec.walk import selves
 from tests.laws.specs import VOCAB
 
 CLOSE = 1e-9  # of the largest number compared: float64 keeps about 1e-16
@@ -39,7 +40,7 @@ class Side:
     @property
     def is_image(self) -> bool:
         """Whether it has positions only inside the model."""
-        return self.name == "pixel_values"
+        return self.x.dim() == 4
 
 
 @dataclass
@@ -118,15 +119,15 @@ def context_width(spec: S.Model) -> int | None:
     """The width that cross-attentions read, None without any."""
     for block in (spec.stack.block, *spec.stack.others):
         for sub in block:
-            if sub.kind == "cross":
-                return sub.branch.context or spec.dim
+            for leaf in sub.leaves:
+                if isinstance(leaf, S.Attention) and leaf.cross:
+                    return leaf.context or spec.dim
     return None
 
 
 def is_causal(spec: S.Model) -> bool:
     """Whether no position of the main stack sees a later one."""
-    subs = [sub for block in (spec.stack.block, *spec.stack.others) for sub in block]
-    return all(sub.branch.causal for sub in subs if sub.kind == "attention")
+    return all(attention.causal for attention in selves(spec.stack))
 
 
 def each(out: Output) -> list[Tensor]:

@@ -91,10 +91,9 @@ def draw_scores(pick: Pick) -> dict[str, Any]:
 def draw_attention(pick: Pick, shape: Shape, cross: bool = False) -> S.Attention:
     """An attention; of the stack's shape where they are all alike."""
     sizes = dict(shape.options) if shape.alike else draw_sizes(pick, shape.dim)
-    if shape.untied and not cross:
-        sizes["scale"] = None
-    carry = shape.alike and not shape.reversible and pick(False, False, True)
-    plain = S.Attention(**sizes, **draw_scores(pick), carry=carry)
+    sizes |= {"scale": None} if shape.untied and not cross else {}
+    sizes["carry"] = shape.alike and not shape.reversible and pick(False, False, True)
+    plain = S.Attention(**sizes, **draw_scores(pick))
     if qk_dim(plain, shape.dim) < 3:  # norms of one or two channels leave ties, which TopK cuts
         plain = dataclasses.replace(plain, qk_norm=None)
     if cross:
@@ -129,13 +128,29 @@ def draw_sublayer(pick: Pick, branch: S.Branch, shape: Shape, norm: Callable) ->
     )
 
 
+def draw_parallel(pick: Pick, branches: tuple[S.Leaf, ...], norm: Callable) -> S.Parallel:
+    """Branches side by side, with a norm each or none."""
+    norms = tuple(norm(pick, none=False) for _ in branches) if pick(False, True) else ()
+    return S.Parallel(branches=branches, norms=norms, dropout=pick(0.0, 0.1))
+
+
 def draw_block(pick: Pick, shape: Shape, norm: Callable) -> tuple[S.Sublayer, ...]:
-    """Sublayers in one of many orders: a attention, c cross, f feed-forward."""
-    orders = ("acf", "acf", "caf", "facf", "cf") if shape.cross else ("af", "af", "fa", "faf", "a")
-    made = []
+    """Sublayers in one of many orders: a attention, c cross, f feed-forward, () side by side."""
+    alone = ("af", "af", "fa", "faf", "a", "(af)", "f(fa)")
+    orders = ("acf", "acf", "caf", "facf", "cf", "(acf)", "a(fc)") if shape.cross else alone
+    made: list[S.Sublayer] = []
+    group: list[S.Leaf] | None = None
     for letter in pick(*orders):
+        if letter == "(":
+            group = []
+            continue
+        if letter == ")":
+            branch = draw_parallel(pick, tuple(group or ()), norm)
+            group = None
+            made.append(draw_sublayer(pick, branch, shape, norm))
+            continue
         if letter == "f":
-            branch: S.Branch = S.FeedForward(
+            leaf: S.Leaf = S.FeedForward(
                 hidden=pick(None, 10),
                 act=pick(*ACTS),
                 gated=pick(False, True),
@@ -143,8 +158,11 @@ def draw_block(pick: Pick, shape: Shape, norm: Callable) -> tuple[S.Sublayer, ..
                 dropout=pick(0.0, 0.1),
             )
         else:
-            branch = draw_attention(pick, shape, cross=letter == "c")
-        made.append(draw_sublayer(pick, branch, shape, norm))
+            leaf = draw_attention(pick, shape, cross=letter == "c")
+        if group is None:
+            made.append(draw_sublayer(pick, leaf, shape, norm))
+        else:
+            group.append(leaf)
     return tuple(made)
 
 
@@ -171,10 +189,29 @@ def draw_stack(pick: Pick, shape: Shape, norm: Callable) -> S.Stack:
     """A stack, its shared positions among it."""
     untied = pick(None, None, None, S.Untied(length=LENGTH), S.Untied(length=LENGTH, cls=True))
     relative = draw_relative(pick, shape.causal)
-    first_apart = untied is not None and untied.cls
-    if first_apart:
+    if untied is not None and untied.cls:
         relative = tuple(r for r in relative if isinstance(r, S.Buckets | S.ALiBi))
-    shape = dataclasses.replace(
+    shape = _with_shared(pick, shape, untied, relative)
+    block = draw_block(pick, shape, norm)
+    others = tuple(draw_block(pick, shape, norm) for _ in range(pick(0, 0, 0, 1)))
+    options = {
+        "kinds": pick((), (0, 1, 1)) if others else (),
+        "final_norm": norm(pick),
+        "reversible": shape.reversible,
+        "recurrence": pick(0, 3) if shape.causal else 0,
+        "layer_dropout": 0.0 if shape.reversible else pick(0.0, 0.1),
+        **draw_schedule(pick, block, bool(others)),
+    }
+    stack = S.Stack(block=block, others=others, relative=relative, untied=untied, **options)
+    return _with_selves(stack)
+
+
+def _with_shared(
+    pick: Pick, shape: Shape, untied: S.Untied | None, relative: tuple[S.Relative, ...]
+) -> Shape:
+    """What attentions must agree on beside the positions that they share."""
+    first_apart = untied is not None and untied.cls
+    return dataclasses.replace(
         shape,
         alike=bool(untied or relative) or pick(True, False),
         untied=untied is not None,
@@ -183,27 +220,12 @@ def draw_stack(pick: Pick, shape: Shape, norm: Callable) -> S.Stack:
         reversible=pick(False, False, False, True),
         options=tuple(draw_sizes(pick, shape.dim).items()),
     )
-    block = draw_block(pick, shape, norm)
-    others = tuple(draw_block(pick, shape, norm) for _ in range(pick(0, 0, 0, 1)))
-    return _with_selves(
-        S.Stack(
-            block=block,
-            others=others,
-            kinds=pick((), (0, 1, 1)) if others else (),
-            final_norm=norm(pick),
-            relative=relative,
-            untied=untied,
-            reversible=shape.reversible,
-            recurrence=pick(0, 3) if shape.causal else 0,
-            layer_dropout=0.0 if shape.reversible else pick(0.0, 0.1),
-            **draw_schedule(pick, block, bool(others)),
-        )
-    )
 
 
 def _with_selves(stack: S.Stack) -> S.Stack:
     """Without shared positions where there is no self-attention to serve."""
     blocks = S.layout(stack).blocks
-    if any(sub.kind == "attention" for block in blocks for sub in block):
+    leaves = [leaf for block in blocks for sub in block for leaf in sub.leaves]
+    if any(isinstance(leaf, S.Attention) and not leaf.cross for leaf in leaves):
         return stack
     return dataclasses.replace(stack, relative=(), untied=None)

@@ -6,6 +6,7 @@ import torch
 
 from anyformer import spec as S
 from anyformer.model.model import Model
+from anyformer.spec.walk import leaves
 from tests.laws.cases import Case, all_same, case, each, is_causal, same, splits
 
 
@@ -64,8 +65,9 @@ def paths_of_attentions(spec: S.Model, cross: bool | None = None) -> list[str]:
         blocks += [(f"others.{i}", b) for i, b in enumerate(model.stack.others)]
         for name, block in blocks:
             for j, sub in enumerate(block):
-                if sub.kind != "feedforward" and (cross is None or (sub.kind == "cross") == cross):
-                    found.append(f"{prefix}stack.{name}.{j}.branch")
+                for path, leaf in leaves(sub, f"{prefix}stack.{name}.{j}.branch"):
+                    if isinstance(leaf, S.Attention) and cross in (None, leaf.cross):
+                        found.append(path)
     return found
 
 

@@ -9,6 +9,7 @@ import torch
 
 from anyformer import spec as S
 from anyformer.model.model import Model
+from anyformer.spec.walk import leaves
 from tests.laws.cases import all_same, case, each, same
 from tests.laws.law_order import causal_with_positions
 from tests.laws.law_padding import gradients, weighed
@@ -24,9 +25,11 @@ def paths_of_dropout(spec: S.Model) -> list[str]:
         blocks = [("block", model.stack.block)]
         blocks += [(f"others.{i}", b) for i, b in enumerate(model.stack.others)]
         for name, block in blocks:
-            for j in range(len(block)):
-                found.append(f"{prefix}stack.{name}.{j}.dropout")
-                found.append(f"{prefix}stack.{name}.{j}.branch.dropout")
+            for j, sub in enumerate(block):
+                at = f"{prefix}stack.{name}.{j}"
+                inner = [path for path, _ in leaves(sub, f"{at}.branch")]
+                paths = dict.fromkeys([at, f"{at}.branch", *inner])
+                found += [f"{path}.dropout" for path in paths]
     return found
 
 

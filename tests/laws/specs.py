@@ -55,10 +55,11 @@ KIND = {
 def draw_norm(pick: Pick, none: bool = True) -> S.Norm | None:
     """A norm; with `none` perhaps none."""
     options = [S.LayerNorm(), S.RMSNorm(), S.ScaleNorm(), S.LayerNorm(bias=False)]
+    options.append(S.RMSNorm(offset=True))
     return pick(*options, *([None] if none else []))
 
 
-def draw_position(pick: Pick) -> S.Absolute | None:
+def draw_position(pick: Pick, kind: str) -> S.Absolute | None:
     """Absolute positions, or none."""
     return pick(
         None,
@@ -66,6 +67,7 @@ def draw_position(pick: Pick) -> S.Absolute | None:
         S.Learned(length=LENGTH, offset=2, scale=0.5),
         S.Sinusoidal(),
         S.Sinusoidal(layout="pairs", scale=0.5, theta=100.0),
+        S.Sinusoidal(closed=True, offset=2, skip=1 if kind == "tokens" else None),
     )
 
 
@@ -85,7 +87,7 @@ def draw_embed(pick: Pick, kind: str) -> S.Embed:
     return S.Embed(
         source=draw_source(pick, kind),
         dim=pick(None, None, 4, 7),
-        position=draw_position(pick),
+        position=draw_position(pick, kind),
         types=pick(0, 0, 2) if kind == "tokens" else 0,
         scale=pick(1.0, 3.0),
         norm=pick(None, draw_norm(pick)),
@@ -108,6 +110,7 @@ def draw_head(pick: Pick, kind: str) -> S.Head | None:
             tied=pick(True, False),
             bias=pick(False, True),
             scale=pick(1.0, 0.5),
+            cap=pick(None, None, 2.0),
             dense=pick(False, True),
             act=act,
             norm=pick(None, draw_norm(pick)),

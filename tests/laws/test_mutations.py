@@ -138,7 +138,7 @@ def a_product_is_not_counted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(flops, "_feedforward", lambda spec, dim, at: whole(spec, dim, at) // 2)
 
 
-def branch_dropout_ignored(patch: pytest.MonkeyPatch) -> None:
+def dropout_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stack.F, "dropout", lambda x, rate: x)
 
 
@@ -187,7 +187,7 @@ MUTATIONS = [
     Mutation(hidden_rows_see_all, "8 masked row", crossing()),
     Mutation(top_k_of_fewer, "8 far k and window", plain(causal=False, weigh=S.TopK(k=3))),
     Mutation(a_product_is_not_counted, "9 flops", plain()),
-    Mutation(branch_dropout_ignored, "training: dropout", plain()),
+    Mutation(dropout_ignored, "training: dropout", plain()),
     Mutation(skipped_blocks_forget, "training: layer dropout", plain(stack_recurrence=8)),
     Mutation(wrong_activations_again, "training: reversible", plain(stack_reversible=True)),
 ]

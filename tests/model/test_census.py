@@ -12,7 +12,9 @@ from anyformer.spec import (
     XL,
     ALiBi,
     Buckets,
+    Choices,
     Classes,
+    Detect,
     Gated,
     LayerNorm,
     Learned,
@@ -28,6 +30,7 @@ from anyformer.spec import (
     Shaw,
     Sinusoidal,
     SoftCap,
+    Span,
     Temperature,
     Untied,
     Values,
@@ -66,6 +69,10 @@ CHANGES = [
     {"head": Classes(count=3, hidden=5, pool="mean")},
     {"head": Classes(count=3, bias=False)},
     {"head": Pooler()},
+    {"head": Choices(hidden=5, dropout=0.1)},
+    {"head": Choices()},
+    {"head": Span(dropout=0.1)},
+    {"head": Detect()},
     {"head": None},
 ]
 NARROW = [
@@ -99,6 +106,7 @@ def inputs(spec):
     if isinstance(source, Values):
         return {"input_values": torch.randn(B, N, source.size or spec.dim)}
     ids = torch.randint(0, source.vocab, (B, N))
+    ids = ids.view(1, B, N) if isinstance(spec.head, Choices) else ids
     return {"input_ids": ids, "decoder_input_ids": ids} if spec.encoder else {"input_ids": ids}
 
 

@@ -57,6 +57,9 @@ SPECS = {
         embed=S.Embed(source=S.Patches(image=8, patch=4), dim=6),
         head=S.Classes(count=3, hidden=5),
     ),
+    "choices": model_of(S.FeedForward(), head=S.Choices(hidden=5)),
+    "span": model_of(S.FeedForward(), head=S.Span()),
+    "detect": model_of(S.FeedForward(), head=S.Detect()),
     "values": model_of(S.FeedForward(), embed=S.Embed(source=S.Values(size=5))),
     "both": recipe("t5", dim=8, depth=1, heads=2, vocab=11),
 }

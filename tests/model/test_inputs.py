@@ -107,6 +107,7 @@ BAD = [
     ("decoder", {"position_ids": ONES - 2}, "position_ids hold -1"),
     ("decoder", {"document_ids": ONES[0]}, "document_ids must have shape"),
     ("memory", {"document_ids": ONES}, "document_ids don't go with"),
+    ("decoder", {"document_ids": ONES, "use_cache": True}, "document_ids don't go with"),
     ("decoder", {"prefix_lengths": ONES}, r"prefix_lengths must have shape \(2,\)"),
     ("encoder", {"prefix_lengths": ONES[:, 0]}, "prefix_lengths are for causal attention"),
     # length

@@ -7,6 +7,7 @@ import torch
 from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as gptj
 from transformers.models.gptj.modeling_gptj import create_sinusoidal_positions
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as llama
+from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 
 from anyformer.ops.rotary import angles, sinusoid, turn
 
@@ -102,3 +103,11 @@ def test_sinusoids(dims):
             if even // 2 + i < dims:
                 assert halves[p, even // 2 + i].item() == pytest.approx(math.cos(at), abs=1e-6)
     assert halves.shape == pairs.shape == (5, dims)
+
+
+@pytest.mark.parametrize("dims", [2, 5, 8])
+def test_closed_sinusoids_are_those_of_m2m(dims):
+    wanted = M2M100SinusoidalPositionalEmbedding.get_embedding(7, max(dims, 4), None)[:, :dims]
+    found = sinusoid(torch.arange(7), max(dims, 4), 10000.0, closed=True)[:, :dims]
+    assert (found - wanted).abs().max() < 1e-6
+    assert sinusoid(torch.arange(7), 2, 10000.0, closed=True).isfinite().all()

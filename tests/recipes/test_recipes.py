@@ -3,6 +3,8 @@
 import math
 
 import pytest
+import torch
+import transformers
 
 import anyformer
 from anyformer.errors import SpecError
@@ -28,6 +30,28 @@ def test_published_parameter_counts(name):
     assert anyformer.count(recipe(name.partition("-")[0], **given)).parameters == published
 
 
+LONG = {"type_vocab_size": 1, "max_position_embeddings": 514}
+BASE = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
+ENCODERS = {
+    "bert": ("BertModel", {}),
+    "distilbert": ("DistilBertModel", {}),
+    "albert": ("AlbertModel", BASE),
+    "electra": ("ElectraForPreTraining", {}),
+    "roberta": ("RobertaModel", LONG),
+    "xlm-roberta": ("XLMRobertaModel", {**LONG, "vocab_size": 250002}),
+    "roberta-prelayernorm": ("RobertaPreLayerNormModel", LONG),
+}
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_encoders_have_as_many_parameters_as_those_of_transformers(name):
+    kind, fields = ENCODERS[name]
+    theirs = getattr(transformers, kind)
+    with torch.device("meta"):
+        model = theirs(theirs.config_class(**fields))
+    assert anyformer.count(recipe(name)).parameters == model.num_parameters()
+
+
 @pytest.mark.parametrize("name", recipes())
 def test_a_recipe_is_sound_and_survives_json(name):
     spec = recipe(name)
@@ -39,10 +63,12 @@ def test_a_recipe_is_sound_and_survives_json(name):
 
 @pytest.mark.parametrize("name", recipes())
 def test_every_option_does_something(name):
-    small = {key: 2 for key, value in options(name).items() if type(value) is int}
-    small |= {"image": 4, "patch": 2} if name == "vit" else {}
-    for option in options(name):
-        other = 0.5 if option == "dropout" else 8 if option in ("dim", "image") else 1
+    sizes = {"dim": 64, "vocab": 8, "image": 4}
+    small = {k: sizes.get(k, 2) for k, value in options(name).items() if type(value) is int}
+    changed = {"dim": 128, "vocab": 16, "image": 8, "kv_heads": 1}
+    for option, value in options(name).items():
+        kinds = {float: 0.5, bool: not value, str: "relu"}
+        other = changed.get(option) or kinds.get(type(value), 4)
         assert recipe(name, **small) != recipe(name, **{**small, option: other}), option
 
 

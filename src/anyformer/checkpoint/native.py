@@ -26,7 +26,7 @@ from anyformer.parts.init import Fresh
 FORMAT = 1  # of anyformer.json
 SPEC, WEIGHTS = "anyformer.json", "model.safetensors"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-WORKS = "What works now: a folder that model.save_pretrained(folder) wrote."
+WORKS = "What works: a folder that save_pretrained wrote, here or in Hugging Face's library."
 
 
 def save(model: Model, folder: str | os.PathLike[str]) -> None:
@@ -35,14 +35,22 @@ def save(model: Model, folder: str | os.PathLike[str]) -> None:
     Each file is written whole under another name and then renamed, so a reader never meets half
     a file, and the spec comes last.
     """
-    home = Path(folder)
+    about = {"format": FORMAT, "spec": S.to_dict(model.spec)}
+    weights = {k: t.detach().cpu().contiguous() for k, t in model.state_dict().items()}
+    write(Path(folder), {WEIGHTS: weights}, SPEC, about)
+
+
+def write(
+    home: Path, files: dict[str, dict[str, Tensor]], about: str, text: dict[str, Any]
+) -> None:
+    """Write files of tensors, then a JSON file about them, each in one step."""
     if home.exists() and not home.is_dir():
         raise CheckpointError(f"{home} is a file: give a folder to save to")
     home.mkdir(parents=True, exist_ok=True)
-    about = {"format": FORMAT, "spec": S.to_dict(model.spec)}
-    weights = {k: t.detach().cpu().contiguous() for k, t in model.state_dict().items()}
-    _replace(home / WEIGHTS, lambda path: save_file(weights, path, {"format": "pt"}))
-    _replace(home / SPEC, lambda path: path.write_text(json.dumps(about, indent=2) + "\n", "utf-8"))
+    for name, tensors in files.items():
+        _replace(home / name, lambda path, ts=tensors: save_file(ts, path, {"format": "pt"}))
+    written = json.dumps(text, indent=2) + "\n"
+    _replace(home / about, lambda path: path.write_text(written, "utf-8"))
 
 
 def _replace(path: Path, write: Callable[[Path], object]) -> None:
@@ -57,18 +65,13 @@ def _replace(path: Path, write: Callable[[Path], object]) -> None:
         beside.unlink(missing_ok=True)
 
 
-def load(path_or_hub_name: str | os.PathLike[str], task: str | None = None) -> Model:
-    """The model that a folder holds, in evaluation mode, each weight with the dtype of the file."""
-    if task is not None:
-        raise CheckpointError(
-            f"task={task!r}: heads for tasks are not there yet. Leave task out: the model has "
-            "the head that it was saved with"
-        )
-    folder = _native_folder(path_or_hub_name)
+def load(folder: Path) -> Model:
+    """The model that one of our own folders holds."""
+    folder = _native_folder(folder)
     model = _empty(_read_spec(folder / SPEC), folder)
-    weights = _read_weights(folder / WEIGHTS)
-    _check(model.state_dict(), weights, folder / WEIGHTS)
-    _restore_constants(model, weights)
+    weights = read_weights(folder / WEIGHTS)
+    check(model.state_dict(), weights, folder / WEIGHTS)
+    restore_constants(model, weights)
     model.load_state_dict(weights, assign=True)
     return model.eval()
 
@@ -78,8 +81,8 @@ def _native_folder(name: str | os.PathLike[str]) -> Path:
     folder = Path(name)
     if not folder.exists():
         raise CheckpointError(
-            f"there is no folder {str(name)!r}. Names of the Hugging Face hub come with the "
-            f"family tables, which are not there yet. {WORKS}"
+            f"there is no folder {str(name)!r}, and names of the Hugging Face hub are not looked "
+            f"up yet. {WORKS}"
         )
     if folder.is_file():
         if folder.suffix in PICKLES:
@@ -95,11 +98,6 @@ def _instead(folder: Path) -> str:
     """What a folder without our files holds, in words."""
     if (folder / SPEC).is_file():
         return ": a save was cut short, or the file was lost. Save the model again."
-    if (folder / "config.json").is_file():
-        return (
-            " but a config.json of Hugging Face: these folders come with the family tables, "
-            f"which are not there yet. {WORKS}"
-        )
     pickles = sorted(p.name for p in folder.iterdir() if p.suffix in PICKLES)
     if pickles:
         return f" but the pickle {pickles[0]}, which can run code: refused. {WORKS}"
@@ -134,7 +132,8 @@ def _empty(spec: S.Model, folder: Path) -> Model:
         raise CheckpointError(f"{folder / SPEC}: {error}") from error
 
 
-def _read_weights(file: Path) -> dict[str, Tensor]:
+def read_weights(file: Path) -> dict[str, Tensor]:
+    """All tensors of one safetensors file."""
     if file.stat().st_size == 0:
         raise CheckpointError(f"{file} is empty. Save the model again")
     try:
@@ -144,7 +143,7 @@ def _read_weights(file: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{file} is cut short or no safetensors file: {error}") from error
 
 
-def _check(ours: dict[str, Any], theirs: dict[str, Tensor], file: Path) -> None:
+def check(ours: dict[str, Any], theirs: dict[str, Tensor], file: Path) -> None:
     """Raise unless both have the same keys with the same shapes."""
     missing = [key for key in ours if key not in theirs]
     unknown = [key for key in theirs if key not in ours]
@@ -165,7 +164,7 @@ def _nearest(key: str, known: Iterable[str]) -> str:
     return f" (nearest: {near[0]!r})" if near else ""
 
 
-def _restore_constants(model: Model, weights: dict[str, Tensor]) -> None:
+def restore_constants(model: Model, weights: dict[str, Tensor]) -> None:
     """Fill what no file holds, such as ALiBi's slopes, in the dtype that all weights have."""
     dtypes = {t.dtype for t in weights.values()}
     for module in model.modules():

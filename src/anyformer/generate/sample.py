@@ -133,7 +133,8 @@ def _check(model: Model, prompt: Prompt, sampling: Sampling) -> None:
 
 
 def _causal(stack: S.Stack) -> bool:
-    branches = [sub.branch for block in (stack.block, *stack.others) for sub in block]
+    blocks = (stack.block, *stack.others)
+    branches = [leaf for block in blocks for sub in block for leaf in sub.leaves]
     return all(b.causal or b.cross for b in branches if isinstance(b, S.Attention))
 
 

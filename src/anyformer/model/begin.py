@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.model.inputs import Sequence
 from anyformer.parts.state import Past
@@ -25,6 +26,7 @@ class Layout:
     right: bool  # padding is on the right of every row
     first: Tensor | int = 0  # rows before the input's first real position, (B,) or for all rows
     order: Tensor | None = None  # (B, T + N): rows of [memory tokens, input] in their real order
+    placed: Tensor | None = None  # (B, 1): tokens with a place, up to the end of the input
 
 
 def arrange(
@@ -90,6 +92,29 @@ def _positions(
     return count if left is None or not bool(left.any()) else (count - left).clamp(min=0)
 
 
+def places(seq: Sequence, layout: Layout, position: S.Absolute | None, past: Past | None) -> Tensor:
+    """Positions (1 or B, N) that the embedding adds: -1 for a token id without a place.
+
+    The others count as if such tokens, and padding on the left, were away.
+    """
+    skip = None if position is None else position.skip
+    if skip is None or seq.embedded or seq.positions is not None:
+        return layout.positions
+    there = seq.x != skip
+    mask = seq.mask if past is None else layout.keep
+    begun = True if mask is None else mask.cumsum(1)[:, -there.shape[1] :] > 0
+    counted = there & begun
+    before = counted.cumsum(1) - counted.int()
+    if past is not None:
+        before = before + (past.seen if past.placed is None else past.placed)
+    layout.placed = before[:, -1:] + counted[:, -1:]
+    if seq.documents is not None:
+        new = torch.ones_like(there)
+        new[:, 1:] = seq.documents[:, 1:] != seq.documents[:, :-1]
+        before = before - (before * new).cummax(1).values
+    return torch.where(there, before, -1)
+
+
 def _continued(past: Past, count: Tensor, left: Tensor | None) -> Tensor:
     """Positions after a past; a row that was padding so far begins at its first real position."""
     assert past.positions is not None
@@ -125,6 +150,7 @@ def remember(past: Past | None, layout: Layout, limit: int | None, pinned: int) 
     total = (past.length if past is not None else 0) + new
     following.length = total if limit is None else min(total, pinned + limit)
     following.positions = layout.whole if limit is None else following.kept(layout.whole)
+    following.placed = layout.placed
     if layout.keep is not None:
         following.keep = layout.keep if limit is None else following.kept(layout.keep)
     return following

@@ -13,19 +13,24 @@ from anyformer.model.census_attention import attention, relatives, self_attentio
 from anyformer.model.entry import Entry, dropout, entry, linear, norm, notes, table
 from anyformer.spec import (
     Absolute,
+    Choices,
     Classes,
+    Detect,
     Embed,
     FeedForward,
     Gated,
     Head,
+    Leaf,
     Learned,
     Model,
+    Parallel,
     Patches,
     Pooler,
     Project,
     Residual,
     ReZero,
     Scaled,
+    Span,
     Stack,
     Sublayer,
     Tokens,
@@ -121,7 +126,7 @@ def sublayer(name: str, spec: Sublayer, dim: int) -> Entry:
     return entry(
         name,
         "Sublayer",
-        _feedforward(branch, dim) if isinstance(branch, FeedForward) else attention(branch, dim),
+        _parallel(branch, dim) if isinstance(branch, Parallel) else _leaf(branch, dim),
         norm("norm", spec.norm, dim),
         norm("after", after, dim),
         _residual(spec.residual, dim),
@@ -148,10 +153,28 @@ def _residual(spec: Residual, dim: int) -> Entry:
     return entry("residual", kind, detail=told, gain=gain)
 
 
-def _feedforward(spec: FeedForward, dim: int) -> Entry:
-    hidden = spec.hidden or 4 * dim
+def _leaf(spec: Leaf, dim: int, name: str = "branch") -> Entry:
+    feed = isinstance(spec, FeedForward)
+    return _feedforward(spec, dim, name) if feed else attention(spec, dim, name)
+
+
+def _parallel(spec: Parallel, dim: int) -> Entry:
+    """Branches side by side, each with its norm where it has one."""
+    branches = [_leaf(branch, dim, str(i)) for i, branch in enumerate(spec.branches)]
+    norms = [norm(str(i), each, dim) for i, each in enumerate(spec.norms)]
     return entry(
         "branch",
+        "Parallel",
+        entry("branches", "ModuleList", *branches),
+        entry("norms", "ModuleList", *norms) if norms else None,
+        dropout(spec.dropout),
+    )
+
+
+def _feedforward(spec: FeedForward, dim: int, name: str) -> Entry:
+    hidden = spec.hidden or 4 * dim
+    return entry(
+        name,
         "FeedForward",
         linear("up", dim, hidden, spec.bias),
         linear("gate", dim, hidden, spec.bias) if spec.gated else None,
@@ -165,21 +188,28 @@ def _feedforward(spec: FeedForward, dim: int) -> Entry:
 
 
 def _head(spec: Head, model: Model) -> Entry:
-    kind, told, dim = type(spec).__name__, notes(spec), model.dim
+    kind, told, dim = type(spec).__name__, notes(spec, "dropout"), model.dim
     match spec:
         case Vocabulary():
             return _vocabulary(spec, model)
-        case Classes():
+        case Classes() | Choices():
+            one = isinstance(spec, Choices)
             width = spec.hidden or dim
             hidden = linear("hidden", dim, width, bias=True) if spec.hidden else None
-            out = linear("out", width, spec.count, spec.bias)
-            return entry("head", kind, hidden, out, detail=told)
+            out = linear("out", width, 1 if one else spec.count, one or spec.bias)
+            return entry("head", kind, hidden, dropout(spec.dropout), out, detail=told)
+        case Span():
+            return entry("head", kind, dropout(spec.dropout), linear("out", dim, 2, bias=True))
+        case Detect():
+            dense = linear("dense", dim, dim, bias=True)
+            return entry("head", kind, dense, linear("out", dim, 1, bias=True), detail=told)
         case Pooler():
             return entry(
                 "head", kind, linear("dense", dim, dim, bias=True), detail=f"act={spec.act}"
             )
         case Project():
-            return entry("head", kind, linear("out", dim, spec.size, spec.bias))
+            out = linear("out", dim, spec.size, spec.bias)
+            return entry("head", kind, dropout(spec.dropout), out)
 
 
 def _vocabulary(spec: Vocabulary, model: Model) -> Entry:

@@ -23,7 +23,7 @@ from anyformer.spec import (
 from anyformer.spec.rules import head_dim, qk_dim
 
 
-def attention(spec: Attention, dim: int) -> Entry:
+def attention(spec: Attention, dim: int, name: str = "branch") -> Entry:
     """The modules of an attention."""
     H, G = spec.heads, spec.kv_heads or spec.heads
     values, keys = head_dim(spec, dim), qk_dim(spec, dim)
@@ -31,7 +31,7 @@ def attention(spec: Attention, dim: int) -> Entry:
     shared = spec.collaborate is not None
     out = dim * (2 if spec.gate == "glu" else 1)
     return entry(
-        "branch",
+        name,
         "Attention",
         linear("q", dim, keys if shared else H * keys, spec.bias),
         linear("k", read, keys if shared else G * keys, spec.bias),
@@ -111,6 +111,7 @@ def self_attention(spec: Stack) -> Attention:
     """The self-attention that shared positions serve; the rules make all of them alike."""
     for block in (spec.block, *spec.others):
         for sub in block:
-            if isinstance(sub.branch, Attention) and not sub.branch.cross:
-                return sub.branch
+            for leaf in sub.leaves:
+                if isinstance(leaf, Attention) and not leaf.cross:
+                    return leaf
     raise SpecError("stack.relative and stack.untied need a self-attention")

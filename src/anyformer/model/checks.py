@@ -35,6 +35,8 @@ def check_call(spec: S.Model, given: Inputs) -> None:
     reads = spec if spec.encoder is None else spec.encoder
     if given.prefix_lengths is not None and not any(a.causal for a in _selves(reads.stack)):
         raise InputError("prefix_lengths are for causal attention: every position here sees all")
+    if given.document_ids is not None and (given.use_cache or given.return_mems):
+        raise InputError("document_ids don't go with use_cache or return_mems: they would be lost")
     if given.output_hidden_states and spec.stack.reversible:
         raise InputError("output_hidden_states: a reversible stack keeps no hidden states")
 
@@ -106,11 +108,15 @@ def check_memory(past: Past | None, rows: int) -> None:
         raise InputError(f"the input has {rows} rows, but {name} remember {kept[0].shape[0]}")
 
 
-def check_labels(spec: S.Model, seq: Sequence, labels: Tensor | None) -> None:
+def check_labels(spec: S.Model, seq: Sequence, given: Inputs, choices: int) -> None:
     """Raise unless labels fit the logits that the model's head will give."""
+    _check_span(spec, seq, given)
+    labels = given.labels
     if labels is None:
         return
-    shape, count = _logits(spec, seq)
+    if isinstance(spec.head, S.Classes) and spec.head.answers != "one":
+        return _check_numbers(labels, seq.x.shape[0], spec.head.count)
+    shape, count = _logits(spec, seq, choices)
     if tuple(labels.shape) != shape or labels.is_floating_point():
         raise InputError(
             f"labels must be integers of shape {shape}, not {labels.dtype} {tuple(labels.shape)}"
@@ -123,18 +129,43 @@ def check_labels(spec: S.Model, seq: Sequence, labels: Tensor | None) -> None:
             raise InputError(f"labels hold {int(bad[0])}, outside 0..{count - 1} and not {IGNORED}")
 
 
-def _logits(spec: S.Model, seq: Sequence) -> tuple[tuple[int, ...], int]:
+def _check_numbers(labels: Tensor, rows: int, count: int) -> None:
+    """Labels (B, C) of zeros and ones or any numbers; (B,) will do for one class."""
+    shapes = [(rows, count), (rows,)] if count == 1 else [(rows, count)]
+    if tuple(labels.shape) not in shapes or not labels.is_floating_point():
+        raise InputError(
+            f"labels must be floats of shape {shapes[0]}, not {labels.dtype} {tuple(labels.shape)}"
+        )
+
+
+def _check_span(spec: S.Model, seq: Sequence, given: Inputs) -> None:
+    ends = {n: getattr(given, n) for n in ("start_positions", "end_positions")}
+    if isinstance(spec.head, S.Span) and given.labels is not None:
+        raise InputError("labels: this model's answers are start_positions and end_positions")
+    if not isinstance(spec.head, S.Span):
+        return _refuse(given, tuple(ends), "this model has no Span head")
+    if sum(value is None for value in ends.values()) == 1:
+        raise InputError("start_positions and end_positions go together: pass both")
+    for name, value in ends.items():
+        shaped(name, value, [(seq.x.shape[0],)])
+        if value is not None and readable(value) and bool((value < 0).any()):
+            raise InputError(f"{name} hold {int(value.min())}: they start at 0")
+
+
+def _logits(spec: S.Model, seq: Sequence, choices: int) -> tuple[tuple[int, ...], int]:
     """The shape of the labels that a model's logits answer, and the number of their classes."""
     head, source, rows = spec.head, spec.embed.source, seq.x.shape[0]
     if isinstance(head, S.Classes):
         return (rows,), head.count
+    if isinstance(head, S.Choices):
+        return (rows // choices,), choices
     length = seq.x.shape[1]
     if isinstance(source, S.Patches):
         length = (source.image // source.patch) ** 2 + source.cls
     if isinstance(head, S.Vocabulary) and isinstance(source, S.Tokens):
         return (rows, length), source.vocab
-    if isinstance(head, S.Project):
-        return (rows, length), head.size
+    if isinstance(head, S.Project | S.Detect):
+        return (rows, length), head.size if isinstance(head, S.Project) else 2
     raise InputError("labels need a head with logits: this model has none")
 
 
@@ -145,7 +176,8 @@ def predicts_next(spec: S.Model) -> bool:
 
 
 def _attentions(stack: S.Stack) -> list[S.Attention]:
-    branches = [sub.branch for block in (stack.block, *stack.others) for sub in block]
+    blocks = (stack.block, *stack.others)
+    branches = [leaf for block in blocks for sub in block for leaf in sub.leaves]
     return [b for b in branches if isinstance(b, S.Attention)]
 
 

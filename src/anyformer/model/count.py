@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anyformer.errors import SpecError
@@ -11,18 +12,24 @@ from anyformer.model.entry import Entry
 from anyformer.model.flops import applications, flops, positions, sizes
 from anyformer.spec import (
     Attention,
+    Choices,
     Classes,
+    Detect,
     FeedForward,
+    Leaf,
     Learned,
     Model,
+    Parallel,
     Patches,
     Pooler,
     Project,
+    Span,
     Sublayer,
     Untied,
     Vocabulary,
     layout,
 )
+from anyformer.spec.parallel import kind_of
 from anyformer.spec.rules import head_dim, models, qk_dim
 
 DEFAULT_LENGTH = 512
@@ -126,10 +133,23 @@ def _stack_parameters(spec: Model, tree: Entry) -> dict[str, int]:
             found["norms" if child.name == "norm" else "positions"] += child.size()
     uses = Counter(sub for block in layout(spec.stack).blocks for sub in block)
     for sub, times in uses.items():
-        for child in sublayer("", sub, spec.dim).children:
-            part = {"branch": sub.kind, "residual": "residuals"}.get(child.name, "norms")
-            found[part] += child.size() * times
+        for part, number in _shares(sub, sublayer("", sub, spec.dim)):
+            found[part] += number * times
     return found
+
+
+def _shares(sub: Sublayer, tree: Entry) -> Iterator[tuple[str, int]]:
+    """Parameters of one sublayer by part."""
+    for child in tree.children:
+        if child.name != "branch":
+            yield "residuals" if child.name == "residual" else "norms", child.size()
+        elif sub.kind != "parallel":
+            yield sub.kind, child.size()
+        else:
+            made = child.child("branches").children
+            sizes = [entry.size() for entry in made]
+            yield from zip(map(kind_of, sub.leaves), sizes, strict=True)
+            yield "norms", child.size() - sum(sizes)
 
 
 def memory(spec: Model, length: int, batch: int = 1, bytes_per: int = 4) -> Memory:
@@ -152,9 +172,9 @@ def _cache(model: Model, length: int, batch: int) -> int:
     at = sizes(model, length, batch)
     total = 0
     for sub in applications(model.stack):
-        a = sub.branch
-        if isinstance(a, Attention) and (a.causal or a.cross):
-            total += batch * (at.source if a.cross else at.rows) * _pair(a, model.dim)
+        for a in sub.leaves:
+            if isinstance(a, Attention) and (a.causal or a.cross):
+                total += batch * (at.source if a.cross else at.rows) * _pair(a, model.dim)
     return total
 
 
@@ -177,13 +197,18 @@ def _activations(model: Model, length: int, batch: int) -> int:
 def _kept(sub: Sublayer, dim: int, rows: int, source: int) -> int:
     """Numbers that one application of a sublayer keeps for one sequence."""
     norms = {"pre": 1, "post": 1, "sandwich": 2}[sub.place] if sub.norm else 0
+    norms += len(sub.branch.norms) if isinstance(sub.branch, Parallel) else 0
     stream = rows * dim * (1 + norms)
-    a = sub.branch
+    return stream + sum(_kept_inside(leaf, dim, rows, source) for leaf in sub.leaves)
+
+
+def _kept_inside(a: Leaf, dim: int, rows: int, source: int) -> int:
+    """Numbers that one application of a branch keeps beside its input."""
     if isinstance(a, FeedForward):
-        return stream + rows * (a.hidden or 4 * dim) * (4 if a.gated else 2)
+        return rows * (a.hidden or 4 * dim) * (4 if a.gated else 2)
     queries = qk_dim(a, dim) if a.collaborate is not None else a.heads * qk_dim(a, dim)
     out = a.heads * head_dim(a, dim) + (2 * dim if a.gate == "glu" else 0)
-    return stream + rows * (queries + out) + (source if a.cross else rows) * _pair(a, dim)
+    return rows * (queries + out) + (source if a.cross else rows) * _pair(a, dim)
 
 
 def _head(model: Model, length: int, batch: int) -> int:
@@ -194,6 +219,12 @@ def _head(model: Model, length: int, batch: int) -> int:
             return rows * (vocabulary(model) + (2 * model.dim if dense else 0))
         case Classes(count=classes, hidden=hidden):
             return batch * (classes + 2 * (hidden or 0))
+        case Choices(hidden=hidden):
+            return batch * (1 + 2 * (hidden or 0))
+        case Span():
+            return rows * 2
+        case Detect():
+            return rows * (1 + 2 * model.dim)
         case Pooler():
             return batch * 2 * model.dim
         case Project(size=size):

@@ -80,9 +80,13 @@ class Embed(Fresh):
     def _place(self, positions: Tensor, x: Tensor) -> Tensor:
         place = self.spec.position
         if isinstance(place, S.Learned) and self.position is not None:
-            found = self.position(positions.clamp(min=0) + place.offset)
+            low = 0 if place.skip is None else -1  # no place: the row before that of position 0
+            found = self.position(positions.clamp(min=low) + place.offset)
         elif isinstance(place, S.Sinusoidal):
-            found = sinusoid(positions, self.width, place.theta, place.layout).to(x.dtype)
+            at = positions + place.offset
+            found = sinusoid(at, self.width, place.theta, place.layout, place.closed).to(x.dtype)
+            if place.skip is not None:
+                found = found.masked_fill((positions < 0)[..., None], 0.0)
         else:
             raise InputError("this model has no positions to add")
         return found if place.scale == 1.0 else found * place.scale

@@ -17,20 +17,25 @@ from anyformer.model.census_attention import self_attention
 from anyformer.spec import (
     XL,
     Attention,
+    Choices,
     Classes,
+    Detect,
     FeedForward,
     Gated,
+    Leaf,
     Model,
     Patches,
     Pooler,
     Relative,
     Shaw,
+    Span,
     Stack,
     Sublayer,
     Values,
     Vocabulary,
     layout,
 )
+from anyformer.spec.parallel import kind_of
 from anyformer.spec.rules import head_dim, qk_dim
 
 
@@ -70,12 +75,8 @@ def flops(model: Model, length: int, batch: int = 1) -> Counter[str]:
     found["positions"] = _untied(model, at)
     carried: Counter[str] = Counter()
     for sub in applications(model.stack):
-        if isinstance(sub.branch, FeedForward):
-            found[sub.kind] += _feedforward(sub.branch, model.dim, at)
-        else:
-            carried[sub.kind] += sub.branch.carry
-            earlier = carried[sub.kind] - 1 if sub.branch.carry else 0
-            found[sub.kind] += _attention(sub.branch, model, at, earlier)
+        for leaf in sub.leaves:
+            found[kind_of(leaf)] += _leaf(leaf, model, at, carried)
         if isinstance(sub.residual, Gated):
             found["residuals"] += 2 * at.batch * at.rows * 6 * model.dim**2
     found["head"] = _head(model, batch * positions(model, length), batch)
@@ -95,6 +96,15 @@ def _embed(model: Model, length: int, batch: int) -> int:
     if isinstance(source, Values) and source.size is not None:
         total += 2 * rows * source.size * width
     return total
+
+
+def _leaf(leaf: Leaf, model: Model, at: Sizes, carried: Counter[str]) -> int:
+    """Of one application of a branch; `carried` counts those that carry their scores."""
+    if isinstance(leaf, FeedForward):
+        return _feedforward(leaf, model.dim, at)
+    kind = kind_of(leaf)
+    carried[kind] += leaf.carry
+    return _attention(leaf, model, at, carried[kind] - 1 if leaf.carry else 0)
 
 
 def _feedforward(spec: FeedForward, dim: int, at: Sizes) -> int:
@@ -161,10 +171,14 @@ def _head(model: Model, rows: int, batch: int) -> int:
         return 0
     if isinstance(head, Vocabulary):
         return 2 * rows * _vocabulary(head, model)
-    if isinstance(head, Classes):
-        width = head.hidden or dim
-        return 2 * batch * ((dim * width if head.hidden else 0) + width * head.count)
-    return 2 * batch * dim**2 if isinstance(head, Pooler) else 2 * rows * dim * head.size
+    if isinstance(head, Classes | Choices):
+        width, count = head.hidden or dim, head.count if isinstance(head, Classes) else 1
+        return 2 * batch * ((dim * width if head.hidden else 0) + width * count)
+    if isinstance(head, Pooler):
+        return 2 * batch * dim**2
+    if isinstance(head, Detect):
+        return 2 * rows * (dim**2 + dim)
+    return 2 * rows * dim * (2 if isinstance(head, Span) else head.size)
 
 
 def _vocabulary(head: Vocabulary, model: Model) -> int:

@@ -1,6 +1,6 @@
 """From the stream to answers.
 
-Letters: B batch, N positions, d width, V vocabulary, C classes.
+Letters: B batch, N positions, d width, V vocabulary, C classes or choices.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Vocabulary(Fresh):
         x = x if self.spec.scale == 1.0 else x * self.spec.scale
         weight = table if self.weight is None else self.weight
         assert weight is not None
-        return F.linear(x, weight, self.bias)
+        logits, cap = F.linear(x, weight, self.bias), self.spec.cap
+        return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
 @part(S.Classes)
@@ -64,9 +65,57 @@ class Classes(nn.Module):
     def forward(self, x: Tensor, keep: Tensor | None) -> Tensor:
         """x (B, N, d) and which positions are real -> logits (B, C)."""
         pooled = first(x, keep) if self.spec.pool == "first" else mean(x, keep)
+        pooled = _drop(self, pooled, self.spec.pool_dropout)
         if self.hidden is not None:
             pooled = ACTIVATIONS[self.spec.act](self.hidden(pooled))
-        return self.out(pooled)
+        return self.out(_drop(self, pooled, self.spec.dropout))
+
+
+@part(S.Choices)
+class Choices(nn.Module):
+    """One logit for each sequence (B·C, 1), from the first position."""
+
+    def __init__(self, spec: S.Choices, model: S.Model):
+        super().__init__()
+        self.spec = spec
+        self.hidden = nn.Linear(model.dim, spec.hidden) if spec.hidden is not None else None
+        self.out = nn.Linear(spec.hidden or model.dim, 1)
+
+    def forward(self, x: Tensor, keep: Tensor | None) -> Tensor:
+        """x (B·C, N, d) and which positions are real -> logits (B·C, 1)."""
+        pooled = first(x, keep)
+        if self.hidden is not None:
+            pooled = ACTIVATIONS[self.spec.act](self.hidden(pooled))
+        return self.out(_drop(self, pooled, self.spec.dropout))
+
+
+@part(S.Span)
+class Span(nn.Module):
+    """Logits of the start and of the end of an answer, (B, N, 2)."""
+
+    def __init__(self, spec: S.Span, model: S.Model):
+        super().__init__()
+        self.spec = spec
+        self.out = nn.Linear(model.dim, 2)
+
+    def forward(self, x: Tensor, keep: Tensor | None) -> Tensor:
+        """x (B, N, d) -> (B, N, 2)."""
+        return self.out(_drop(self, x, self.spec.dropout))
+
+
+@part(S.Detect)
+class Detect(nn.Module):
+    """A logit for each token that it was replaced, (B, N)."""
+
+    def __init__(self, spec: S.Detect, model: S.Model):
+        super().__init__()
+        self.act = ACTIVATIONS[spec.act]
+        self.dense = nn.Linear(model.dim, model.dim)
+        self.out = nn.Linear(model.dim, 1)
+
+    def forward(self, x: Tensor, keep: Tensor | None) -> Tensor:
+        """x (B, N, d) -> (B, N)."""
+        return self.out(self.act(self.dense(x))).squeeze(-1)
 
 
 @part(S.Pooler)
@@ -89,11 +138,12 @@ class Project(nn.Module):
 
     def __init__(self, spec: S.Project, model: S.Model):
         super().__init__()
+        self.spec = spec
         self.out = nn.Linear(model.dim, spec.size, spec.bias)
 
     def forward(self, x: Tensor, keep: Tensor | None) -> Tensor:
         """x (B, N, d) -> (B, N, size)."""
-        return self.out(x)
+        return self.out(_drop(self, x, self.spec.dropout))
 
 
 def first(x: Tensor, keep: Tensor | None) -> Tensor:
@@ -109,3 +159,8 @@ def mean(x: Tensor, keep: Tensor | None) -> Tensor:
         return x.mean(1)
     real = keep[..., None].to(x.dtype)
     return (x * real).sum(1) / real.sum(1).clamp(min=1)
+
+
+def _drop(head: nn.Module, x: Tensor, rate: float) -> Tensor:
+    """Dropout in training."""
+    return F.dropout(x, rate) if rate and head.training else x

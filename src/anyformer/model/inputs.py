@@ -31,6 +31,8 @@ class Inputs:
     encoder_hidden_states: Tensor | None = None  # (B, M, d), in place of the encoder's work
     encoder_attention_mask: Tensor | None = None  # (B, M)
     labels: Tensor | None = None
+    start_positions: Tensor | None = None  # (B,): where answers start, from N on: they don't
+    end_positions: Tensor | None = None  # (B,)
     past_key_values: Past | None = None
     use_cache: bool = False
     mems: Past | None = None

@@ -6,24 +6,24 @@ import importlib
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.model import begin
 from anyformer.model.checks import (
-    IGNORED,
     check_call,
     check_context,
     check_labels,
     check_memory,
-    predicts_next,
 )
+from anyformer.model.choices import flatten
 from anyformer.model.embed import Embed
-from anyformer.model.heads import Pooler, Vocabulary
+from anyformer.model.heads import Choices, Pooler, Span, Vocabulary
 from anyformer.model.inputs import Inputs, Sequence, check_sequence, read, source_of, target_of
+from anyformer.model.loss import loss_of
 from anyformer.model.output import Output
+from anyformer.model.shift import shift_labels
 from anyformer.model.stack import Stack
 from anyformer.parts import build as build_part
 from anyformer.parts.init import initialise
@@ -36,6 +36,7 @@ class Model(nn.Module):
     def __init__(self, spec: S.Model, *, own_tokens: bool = True, stack: Stack | None = None):
         super().__init__()
         self.spec = spec
+        self.origin: object | None = None  # where it was loaded from, for saving it back
         self.embed = Embed(spec.embed, spec.dim, own_tokens)
         self.stack = Stack(spec.stack, spec.dim) if stack is None else stack
         self.head = build_part(spec.head, spec) if spec.head is not None else None
@@ -51,14 +52,19 @@ class Model(nn.Module):
 
     def forward(self, input_ids: Tensor | None = None, **named: Any) -> Output:
         """Read one batch; see anyformer.model.inputs.Inputs for the arguments."""
-        given = read(input_ids, named)
+        given = shift_labels(self.spec, read(input_ids, named))
+        given, choices = flatten(self.spec, given)
         check_call(self.spec, given)
         seq = source_of(self.spec, given) if self.encoder is None else target_of(given)
         check_sequence(self.spec, seq, _past(given))
         check_memory(_past(given), seq.x.shape[0])
-        check_labels(self.spec, seq, given.labels)
+        check_labels(self.spec, seq, given, choices)
         context, context_keep = self._context(given, seq.x.shape[0])
-        return self._decode(seq, given, context, context_keep)
+        out = self._decode(seq, given, context, context_keep)
+        if isinstance(self.head, Choices) and out.logits is not None:
+            out.logits = out.logits.view(-1, choices)
+        out.loss = loss_of(self.spec, out, given)
+        return out
 
     def _context(self, given: Inputs, rows: int) -> tuple[Tensor | None, Tensor | None]:
         """The sequence that cross-attention reads, and which of its positions are real."""
@@ -96,7 +102,8 @@ class Model(nn.Module):
         layout = begin.arrange(
             seq, vectors.shape[1], 0 if memory is None else pinned, past, vectors.device
         )
-        x = self.embed(vectors, layout.positions, seq.types)
+        places = begin.places(seq, layout, self.spec.embed.position, past)
+        x = self.embed(vectors, places, seq.types)
         x = _with_memory(x, memory, layout.order)
         call = Call(
             length=x.shape[1],
@@ -133,27 +140,19 @@ class Model(nn.Module):
             out.logits = self.head(x, self.token_table())
         elif isinstance(self.head, Pooler):
             out.pooler_output = self.head(x, real)
+        elif isinstance(self.head, Span):
+            out.start_logits, out.end_logits = self.head(x, real).unbind(-1)
         elif self.head is not None:
             out.logits = self.head(x, real)
-        if given.labels is not None:
-            out.loss = self._loss(out.logits, given.labels)
         return out
-
-    def _loss(self, logits: Tensor | None, labels: Tensor) -> Tensor:
-        """Cross-entropy: of the next token for causal models, of the same position else."""
-        assert logits is not None, "labels were checked"
-        if predicts_next(self.spec):
-            logits, labels = logits[:, :-1], labels[:, 1:]
-        wide = logits.flatten(0, -2).to(torch.promote_types(logits.dtype, torch.float32))
-        return F.cross_entropy(wide, labels.flatten().long(), ignore_index=IGNORED)
 
     def generate(self, *inputs: Any, **options: Any) -> Tensor:
         """Continue a batch of prompts; see anyformer.generate.generate."""
         return importlib.import_module("anyformer.generate").generate(self, *inputs, **options)
 
-    def save_pretrained(self, folder: Any) -> None:
-        """Write spec and weights to a folder that anyformer.load reads."""
-        importlib.import_module("anyformer.checkpoint").save(self, folder)
+    def save_pretrained(self, folder: Any, format: str | None = None) -> None:
+        """Write the model to a folder that anyformer.load reads; see anyformer.checkpoint.save."""
+        importlib.import_module("anyformer.checkpoint").save(self, folder, format)
 
 
 def build(spec: S.Model) -> Model:

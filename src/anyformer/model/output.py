@@ -17,6 +17,8 @@ class Output:
 
     loss: Tensor | None = None
     logits: Tensor | None = None  # (B, N, V), (B, C) or (B, N, size)
+    start_logits: Tensor | None = None  # (B, N)
+    end_logits: Tensor | None = None  # (B, N)
     last_hidden_state: Tensor | None = None  # (B, N, d)
     pooler_output: Tensor | None = None  # (B, d)
     past_key_values: Past | None = None

@@ -11,6 +11,7 @@ from anyformer.model.reversible import run_reversible
 from anyformer.parts import build
 from anyformer.parts.position import Untied
 from anyformer.parts.state import Call
+from anyformer.spec.parallel import kind_of
 from anyformer.spec.rules import head_dim, qk_dim
 
 
@@ -20,7 +21,7 @@ class Sublayer(nn.Module):
     def __init__(self, spec: S.Sublayer, dim: int):
         super().__init__()
         self.place, self.dropout = spec.place, spec.dropout
-        self.recalls = spec.kind == "attention"
+        self.recalls = any(kind_of(leaf) == "attention" for leaf in spec.leaves)
         self.branch = build(spec.branch, dim)
         self.norm = build(spec.norm, dim) if spec.norm is not None else None
         sandwich = spec.norm is not None and spec.place == "sandwich"
@@ -99,7 +100,7 @@ def _position_sizes(blocks: tuple[tuple[S.Sublayer, ...], ...], dim: int) -> tup
     """Heads and sizes of q and of v of the stack's self-attention, for shared positions."""
     for block in blocks:
         for sub in block:
-            if sub.kind == "attention":
-                assert isinstance(sub.branch, S.Attention)
-                return sub.branch.heads, qk_dim(sub.branch, dim), head_dim(sub.branch, dim)
+            for leaf in sub.leaves:
+                if isinstance(leaf, S.Attention) and not leaf.cross:
+                    return leaf.heads, qk_dim(leaf, dim), head_dim(leaf, dim)
     return 0, 0, 0

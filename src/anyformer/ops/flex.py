@@ -15,9 +15,6 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from anyformer.ops.mask import Mask
 from anyformer.ops.plan import Plan
 
-PLANS = 256  # kinds of plans that one process may compile
-
-
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why FlexAttention can't run this plan here, or None."""
     learns = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v, *plan.tensors()))
@@ -40,7 +37,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     seen = None
     if plan.mask is not None:
         seen = block_mask(plan.mask, (*q.shape[:3], k.shape[2]), plan.start, plan.lead, q.device)
-    run = _fused if q.is_cuda else _unfused
+    run = _compiled() if q.is_cuda else _unfused
     out = run(
         q.contiguous(),
         k.contiguous(),
@@ -56,15 +53,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
 
 @functools.cache
 def _compiled() -> Callable[..., Any]:
-    return torch.compile(flex_attention, dynamic=False, fullgraph=True)
-
-
-def _fused(*args: Any, **options: Any) -> Any:
-    """The GPU's way. Every kind of plan is a graph of its own: torch's limit of 8 would not do,
-    and beyond a limit a whole graph fails where a partial one would silently run unfused.
-    """  # noqa: D205
-    with torch._dynamo.config.patch(recompile_limit=PLANS):
-        return _compiled()(*args, **options)
+    return torch.compile(flex_attention, dynamic=False)
 
 
 def _unfused(*args: Any, **options: Any) -> Any:

@@ -6,6 +6,7 @@ Letters: B batch, H heads, T positions, D channels.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -28,9 +29,21 @@ def turn(x: Tensor, angle: Tensor, layout: str) -> Tensor:
     return torch.cat([joined.to(x.dtype), rest], -1) if rest.shape[-1] else joined.to(x.dtype)
 
 
-def sinusoid(positions: Tensor, dims: int, theta: float, layout: str = "halves") -> Tensor:
-    """positions (..., T) -> (..., T, dims): sines and cosines (1706.03762)."""
-    angle = angles(positions, dims + dims % 2, theta)
+def closed_angles(positions: Tensor, dims: int, theta: float) -> Tensor:
+    """positions (..., T) -> angles (..., T, n), position · theta^(-i / (n - 1)), n = dims // 2."""
+    steps = torch.linspace(0, -1, max(dims // 2, 1), device=positions.device)
+    return positions.to(steps.dtype)[..., None] * theta**steps
+
+
+def sinusoid(
+    positions: Tensor, dims: int, theta: float, layout: str = "halves", closed: bool = False
+) -> Tensor:
+    """positions (..., T) -> (..., T, dims): sines and cosines (1706.03762).
+
+    Closed, the last frequency is 1 / theta, and an odd last channel is 0.
+    """
+    wide = dims + dims % 2
+    angle = closed_angles(positions, dims, theta) if closed else angles(positions, wide, theta)
     pair = (angle.sin(), angle.cos())
     joined = torch.cat(pair, -1) if layout == "halves" else torch.stack(pair, -1).flatten(-2)
-    return joined[..., :dims]
+    return F.pad(joined, (0, max(dims - joined.shape[-1], 0)))[..., :dims]

@@ -13,6 +13,8 @@ from anyformer.ops.plan import Plan
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why the fused kernel can't run this plan in linear memory, or None."""
     causal, pads, rest = _sorted(plan.mask)
+    if plan.dropout and q.device.type == "cpu":
+        return "writes all scores out for dropout on a CPU"
     if rest:
         return f"has no mask {type(rest[0]).__name__}"
     if len(pads) > 1:

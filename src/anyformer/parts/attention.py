@@ -128,7 +128,8 @@ class Attention(Fresh):
         placed = x
         if self.spec.infused is not None:
             f = self.spec.infused
-            placed = x + f.scale * sinusoid(at, self.dim, f.theta, f.layout).to(x.dtype)
+            waves = sinusoid(at + f.offset, self.dim, f.theta, f.layout, f.closed)
+            placed = x + f.scale * waves.to(x.dtype)
         q, k = self._queries(self.q(placed[:, -call.length :])), self._keys(self.k(placed))
         v = self._split(self.v(x), self.value_size)
         if self.spec.rotary is not None:

@@ -19,7 +19,7 @@ def initialise(model: nn.Module, std: float, branch_std: float) -> None:
     """Draw all weights of a model; the last matrix of each branch has a deviation of its own."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
-            last = name.endswith((".branch.out", ".branch.down"))
+            last = ".branch." in name and name.endswith((".out", ".down"))
             nn.init.normal_(module.weight, std=branch_std if last else std)
             if module.bias is not None:
                 nn.init.zeros_(module.bias)

@@ -27,17 +27,20 @@ class LayerNorm(nn.Module):
 
 @part(S.RMSNorm)
 class RMSNorm(nn.Module):
-    """x / sqrt(mean(x²) + eps) · weight."""
+    """x / sqrt(mean(x²) + eps) · weight, or · (1 + weight)."""
 
     def __init__(self, spec: S.RMSNorm, dim: int):
         super().__init__()
-        self.eps = spec.eps
-        self.weight = nn.Parameter(torch.ones(dim))
+        self.eps, self.offset = spec.eps, spec.offset
+        self.weight = nn.Parameter(torch.zeros(dim) if spec.offset else torch.ones(dim))
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., d) -> (..., d); the mean square is taken in float32 at least."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        return F.rms_norm(wide, self.weight.shape, eps=self.eps).to(x.dtype) * self.weight
+        even = F.rms_norm(wide, self.weight.shape, eps=self.eps)
+        if self.offset:  # as the model was trained: the product in float32 too
+            return (even * (1 + self.weight.to(even.dtype))).to(x.dtype)
+        return even.to(x.dtype) * self.weight
 
 
 @part(S.ScaleNorm)

@@ -25,6 +25,7 @@ class Past:
     length: int = 0  # positions remembered
     positions: Tensor | None = None  # (1 or B, length)
     keep: Tensor | None = None  # (B, length), None: all real
+    placed: Tensor | None = None  # (B, 1): tokens so far that have a place, where some have none
     hidden: dict[str, Tensor] = field(default_factory=dict)  # segments: path -> (B, length, d)
     kv: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # path -> keys, values
     context: Tensor | None = None  # the encoder's output

@@ -7,7 +7,7 @@ module of the same name has been imported.
 import sys
 from types import ModuleType
 
-from anyformer.recipes import bert, generic, gpt, t5, vit, xl  # noqa: F401  they register
+from anyformer.recipes import bart, bert, eleuther, generic, gpt, llama, pair, roberta, t5, vit, xl  # noqa: F401  they register
 from anyformer.recipes.registry import options, recipe, recipes
 
 __all__ = ["options", "recipe", "recipes"]

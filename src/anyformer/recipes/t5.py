@@ -49,3 +49,20 @@ def t5(
     decoder = stack(*writing, bidirectional=False)
     head = Vocabulary(tied=True, scale=dim**-0.5)
     return Model(dim=dim, embed=embed, stack=decoder, head=head, encoder=encoder, share_tokens=True)
+
+
+@register
+def t5_1_1(
+    dim: Positive = 512,
+    depth: Positive = 8,
+    heads: Positive = 6,
+    head_dim: Positive = 64,
+    hidden: Positive = 1024,
+    vocab: Positive = 32128,
+    dropout: Rate = 0.0,
+) -> Model:
+    """T5 1.1: gated feed-forwards and a head of its own (arXiv:2002.05202); mT5 (2010.11934)."""
+    spec = t5(dim, depth, heads, head_dim, hidden, vocab, dropout)
+    for feed in ("stack.block.2.branch", "encoder.stack.block.1.branch"):
+        spec = override(override(spec, f"{feed}.gated", True), f"{feed}.act", "gelu_tanh")
+    return override(spec, "head", Vocabulary(tied=False))

@@ -30,7 +30,7 @@ def vit(
 ) -> Model:
     """ViT: a pre-norm encoder of image patches with a class token (arXiv:2010.11929)."""
     norm = LayerNorm(eps=1e-6)
-    branches = (Attention(heads=heads), FeedForward(dropout=dropout))
+    branches = (Attention(heads=heads, out_bias=True), FeedForward(dropout=dropout))
     block = tuple(Sublayer(branch=b, norm=norm, dropout=dropout) for b in branches)
     position = Learned(length=(image // patch) ** 2 + 1)
     embed = Embed(source=Patches(image=image, patch=patch), position=position, dropout=dropout)

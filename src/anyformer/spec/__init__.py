@@ -16,7 +16,9 @@ from anyformer.spec.edit import Change, diff, get, override, parse
 from anyformer.spec.feedforward import Activation, FeedForward
 from anyformer.spec.model import (
     Branch,
+    Choices,
     Classes,
+    Detect,
     Embed,
     Head,
     Init,
@@ -25,6 +27,7 @@ from anyformer.spec.model import (
     Pooler,
     Project,
     Source,
+    Span,
     Stack,
     Sublayer,
     Tokens,
@@ -33,6 +36,7 @@ from anyformer.spec.model import (
 )
 from anyformer.spec.node import KINDS, from_dict, from_json, make, to_dict, to_json
 from anyformer.spec.norm import LayerNorm, Norm, RMSNorm, ScaleNorm
+from anyformer.spec.parallel import Leaf, Parallel
 from anyformer.spec.position import (
     XL,
     Absolute,
@@ -70,7 +74,9 @@ __all__ = [
     "Branch",
     "Buckets",
     "Change",
+    "Choices",
     "Classes",
+    "Detect",
     "Embed",
     "Entmax15",
     "Explicit",
@@ -80,11 +86,13 @@ __all__ = [
     "Init",
     "LayerNorm",
     "Layout",
+    "Leaf",
     "Learned",
     "Looped",
     "Mod",
     "Model",
     "Norm",
+    "Parallel",
     "Patches",
     "Plain",
     "Pooler",
@@ -105,6 +113,7 @@ __all__ = [
     "SoftCap",
     "Softmax",
     "Source",
+    "Span",
     "Sparsemax",
     "Stack",
     "Sublayer",

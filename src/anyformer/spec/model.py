@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from anyformer.spec.attention import Attention
-from anyformer.spec.feedforward import Activation, FeedForward
+from anyformer.spec.feedforward import Activation
 from anyformer.spec.node import Above, Natural, Positive, Rate, node
 from anyformer.spec.norm import LayerNorm, Norm
+from anyformer.spec.parallel import Leaf, Parallel, kind_of
 from anyformer.spec.position import Absolute, Relative, Untied
 from anyformer.spec.residual import Add, Residual
 from anyformer.spec.schedule import Plain, Schedule
 
-Branch = Attention | FeedForward
+Branch = Leaf | Parallel
 
 
 @node
@@ -27,10 +27,13 @@ class Sublayer:
 
     @property
     def kind(self) -> str:
-        """What the branch does: attention, cross or feedforward."""
-        if isinstance(self.branch, FeedForward):
-            return "feedforward"
-        return "cross" if self.branch.cross else "attention"
+        """What the branch does: attention, cross, feedforward or, several at once, parallel."""
+        return "parallel" if isinstance(self.branch, Parallel) else kind_of(self.branch)
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """The branch, or those that run side by side."""
+        return self.branch.branches if isinstance(self.branch, Parallel) else (self.branch,)
 
 
 @node
@@ -100,6 +103,7 @@ class Vocabulary:
     tied: bool = True  # to the token table
     bias: bool = False
     scale: Above = 1.0  # of the hidden states
+    cap: Above | None = None  # logits squashed into (-cap, cap) by tanh (arXiv:2408.00118)
     dense: bool = False
     act: Activation = "gelu"
     norm: Norm | None = None
@@ -114,6 +118,32 @@ class Classes:
     hidden: Positive | None = None  # an inner layer, with the activation after it
     act: Activation = "gelu"
     bias: bool = True
+    pool_dropout: Rate = 0.0  # on the pooled vector, before an inner layer
+    dropout: Rate = 0.0  # before the last map
+    answers: Literal["one", "many", "numbers"] = "one"  # one class, each yes or no, regression
+
+
+@node
+class Choices:
+    """One logit per sequence, to choose among the C sequences of a row (B, C, N)."""
+
+    hidden: Positive | None = None  # an inner layer on the first token, then the activation
+    act: Activation = "tanh"
+    dropout: Rate = 0.0  # before the last map
+
+
+@node
+class Span:
+    """Where an answer starts and where it ends: two logits per position (arXiv:1606.05250)."""
+
+    dropout: Rate = 0.0
+
+
+@node
+class Detect:
+    """Whether each token was replaced: dense, activation, one logit (arXiv:2003.10555)."""
+
+    act: Activation = "gelu"
 
 
 @node
@@ -129,9 +159,10 @@ class Project:
 
     size: Positive
     bias: bool = True
+    dropout: Rate = 0.0
 
 
-Head = Vocabulary | Classes | Pooler | Project
+Head = Vocabulary | Classes | Choices | Span | Detect | Pooler | Project
 
 
 @node
@@ -152,4 +183,7 @@ class Model:
     head: Head | None = None
     encoder: Model | None = None
     share_tokens: bool = False  # the encoder reads this model's token table
+    # a decoder that is given labels alone reads them shifted right
+    start: Natural | Literal["last"] | None = None  # the id in front, or the last that isn't pad
+    pad: Natural | None = None  # the id in place of ignored labels
     init: Init = Init()

@@ -18,6 +18,7 @@ class RMSNorm:
     """Divide by the root mean square (arXiv:1910.07467)."""
 
     eps: Above = 1e-6
+    offset: bool = False  # the weight is kept as its distance from 1 (Gemma, arXiv:2403.08295)
 
 
 @node

@@ -19,6 +19,7 @@ class Learned:
     length: Positive
     offset: Natural = 0  # the row of position 0
     scale: Above = 1.0
+    skip: Natural | None = None  # a token id without a place: the others count as if it were away
 
 
 @node
@@ -28,6 +29,9 @@ class Sinusoidal:
     theta: Above = 10000.0
     layout: Literal["halves", "pairs"] = "halves"  # sines then cosines, or in turn
     scale: Above = 1.0
+    closed: bool = False  # frequencies from 1 to 1 / theta, the last one reached (fairseq)
+    offset: Natural = 0  # what position 0 counts as
+    skip: Natural | None = None  # a token id that gets zeros, and the others count without it
 
 
 Absolute = Learned | Sinusoidal

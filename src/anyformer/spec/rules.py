@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from anyformer.errors import SpecError
 from anyformer.spec.attention import Attention
-from anyformer.spec.model import Model, Patches, Stack, Tokens, Vocabulary
-from anyformer.spec.position import ALiBi, Buckets, Relative
+from anyformer.spec.model import Model, Patches, Pooler, Stack, Tokens, Vocabulary
+from anyformer.spec.parallel import Parallel
+from anyformer.spec.position import ALiBi, Buckets, Learned, Relative
 from anyformer.spec.residual import Add, ReZero, Scaled
 from anyformer.spec.schedule import Explicit, Looped, Sandwich, Superblocks, layout
 from anyformer.spec.walk import attentions, crosses, head_dim, models, qk_dim, selves, sublayers
@@ -80,7 +81,8 @@ def _irreversible(stack: Stack, _: Model) -> bool:
         and not (isinstance(sub.residual, Scaled) and sub.residual.on == "skip")
         for sub in sublayers(stack)
     )
-    carries = any(isinstance(s.branch, Attention) and s.branch.carry for s in sublayers(stack))
+    leaves = [leaf for sub in sublayers(stack) for leaf in sub.leaves]
+    carries = any(isinstance(leaf, Attention) and leaf.carry for leaf in leaves)
     return not plain or carries or stack.layer_dropout > 0
 
 
@@ -88,7 +90,7 @@ def _carry_mismatch(stack: Stack, model: Model) -> bool:
     for cross in (False, True):
         shapes = {
             (a.heads, a.kv_heads, head_dim(a, model.dim), a.memory, a.scale, a.collaborate)
-            for a in (s.branch for s in sublayers(stack))
+            for a in (leaf for sub in sublayers(stack) for leaf in sub.leaves)
             if isinstance(a, Attention) and a.carry and a.cross == cross
         }
         if len(shapes) > 1:
@@ -124,7 +126,7 @@ def _tied_first(a: Attention, _model: Model, stack: Stack) -> bool:
 
 
 def _other_width(a: Attention, model: Model, stack: Stack) -> bool:
-    branches = [sub.branch for sub in sublayers(stack)]
+    branches = [leaf for sub in sublayers(stack) for leaf in sub.leaves]
     read = [b.context or model.dim for b in branches if isinstance(b, Attention) and b.cross]
     wanted = read[:1] if model.encoder is None else [model.encoder.dim]
     return a.cross and [a.context or model.dim] != wanted
@@ -168,8 +170,19 @@ def _few_buckets(b: Buckets, _: list[Attention]) -> bool:
     return side < 2 or b.max_distance <= side // 2 or (b.bidirectional and b.count % 2 != 0)
 
 
+def _bad_skip(model: Model) -> bool:
+    """A token without a place where none can be, or where its row of the table is missing."""
+    place, source = model.embed.position, model.embed.source
+    if place is None or place.skip is None:
+        return False
+    known = isinstance(source, Tokens) and place.skip < source.vocab
+    return not known or (isinstance(place, Learned) and place.offset == 0)
+
+
 def _dressed(encoder: Model) -> bool:
-    return bool(encoder.head or encoder.encoder or crosses(encoder.stack))
+    """Whether an encoder has more than a stack; a pooler stays, as part of a checkpoint."""
+    head = encoder.head is not None and not isinstance(encoder.head, Pooler)
+    return head or encoder.encoder is not None or crosses(encoder.stack)
 
 
 def _unlike_tokens(model: Model) -> bool:
@@ -181,6 +194,11 @@ def _unlike_tokens(model: Model) -> bool:
     widths = (mine.dim or model.dim, theirs.dim or model.encoder.dim)
     alike = mine.source == theirs.source and isinstance(mine.source, Tokens)
     return not alike or widths[0] != widths[1]
+
+
+def _uneven_parallel(stack: Stack, _: Model) -> bool:
+    found = [sub.branch for sub in sublayers(stack) if isinstance(sub.branch, Parallel)]
+    return any(not p.branches or len(p.norms) not in (0, len(p.branches)) for p in found)
 
 
 RULES: tuple[Rule, ...] = (
@@ -303,6 +321,18 @@ RULES: tuple[Rule, ...] = (
         "set types=0",
     ),
     Rule(
+        "skipped token",
+        of_model(_bad_skip),
+        "position.skip is a token id of the model, and Learned needs a row before the first",
+        "read Tokens with that id, and set offset to 1 at least in Learned",
+    ),
+    Rule(
+        "infused everywhere",
+        of_attention(lambda a, _m, _s: a.infused is not None and a.infused.skip is not None),
+        "positions inside attention know no token ids, so none can go without a place",
+        "leave skip unset in infused",
+    ),
+    Rule(
         "untied scale",
         of_attention(lambda a, _m, s: s.untied is not None and not a.cross and a.scale is not None),
         "untied positions share the scale 1 / sqrt(2 · head_dim) with the words",
@@ -343,6 +373,12 @@ RULES: tuple[Rule, ...] = (
         lambda spec: (f"{p}share_tokens" for p, m in models(spec) if _unlike_tokens(m)),
         "share_tokens needs an encoder that reads the same vocabulary at the same width",
         "give both models the same Tokens and width, or share_tokens=False",
+    ),
+    Rule(
+        "parallel branches",
+        of_stack(_uneven_parallel),
+        "a Parallel has no branches, or norms for some of them",
+        "give it branches, and a norm for each of them or none",
     ),
 )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from anyformer.spec.attention import Attention
 from anyformer.spec.model import Model, Stack, Sublayer
+from anyformer.spec.parallel import Leaf, Parallel
 
 Where = tuple[str, Model, Stack, Sublayer, Attention]
 
@@ -24,9 +25,16 @@ def attentions(spec: Model) -> Iterator[Where]:
         kinds += [(f"others.{i}", block) for i, block in enumerate(model.stack.others)]
         for name, block in kinds:
             for j, sub in enumerate(block):
-                if isinstance(sub.branch, Attention):
-                    at = f"{path}stack.{name}.{j}.branch"
-                    yield at, model, model.stack, sub, sub.branch
+                for at, leaf in leaves(sub, f"{path}stack.{name}.{j}.branch"):
+                    if isinstance(leaf, Attention):
+                        yield at, model, model.stack, sub, leaf
+
+
+def leaves(sub: Sublayer, path: str) -> Iterator[tuple[str, Leaf]]:
+    """The branches of a sublayer, with their paths where that of its branch is `path`."""
+    several = isinstance(sub.branch, Parallel)
+    for i, leaf in enumerate(sub.leaves):
+        yield (f"{path}.branches.{i}" if several else path), leaf
 
 
 def head_dim(attention: Attention, dim: int) -> int:
@@ -48,10 +56,11 @@ def sublayers(stack: Stack) -> list[Sublayer]:
 
 def selves(stack: Stack) -> list[Attention]:
     """The self-attentions of every kind of block."""
-    branches = [sub.branch for sub in sublayers(stack)]
+    branches = [leaf for sub in sublayers(stack) for leaf in sub.leaves]
     return [b for b in branches if isinstance(b, Attention) and not b.cross]
 
 
 def crosses(stack: Stack) -> bool:
     """Whether any block reads another sequence."""
-    return any(sub.kind == "cross" for sub in sublayers(stack))
+    branches = [leaf for sub in sublayers(stack) for leaf in sub.leaves]
+    return any(isinstance(b, Attention) and b.cross for b in branches)

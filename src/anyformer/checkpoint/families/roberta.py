@@ -1,0 +1,131 @@
+"""RoBERTa, XLM-RoBERTa and RoBERTa-PreLayerNorm as Hugging Face stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from anyformer import spec as S
+from anyformer.checkpoint.families.bert import FIELDS as BERT
+from anyformer.checkpoint.families.bert import ONLY, body, embeddings
+from anyformer.checkpoint.families.heads import (
+    CLASSIFIER,
+    HIDDEN,
+    choices,
+    classes,
+    per_token,
+    pooler,
+    span,
+)
+from anyformer.checkpoint.family import Config, Family, Joint, Task, register
+from anyformer.checkpoint.keymap import Row, linear, row
+
+LENGTH, PAD, VOCAB = 512, 1, 50265
+
+
+def with_places(spec: S.Model, config: Config) -> S.Model:
+    """The position table's rows: the pad id's, those before it, and the real positions."""
+    stated = lambda key, default: default if config.get(key) is None else config[key]
+    pad, rows = stated("pad_token_id", PAD), stated("max_position_embeddings", LENGTH)
+    position = S.Learned(length=rows - pad - 1, offset=pad + 1, skip=pad)
+    return S.override(spec, "embed.position", position)
+
+
+def places(spec: S.Model) -> Config:
+    """The fields that say how many rows there are and which id has no place."""
+    position = spec.embed.position
+    if not isinstance(position, S.Learned) or position.skip is None:
+        return {}
+    rows = position.length + position.offset
+    return {"max_position_embeddings": rows, "pad_token_id": position.skip}
+
+
+def fields(vocab: int, *final: str):
+    """BERT's fields but for positions; `final`: further paths of the norms' eps."""
+    for f in BERT:
+        if f.key == "vocab_size":
+            yield replace(f, default=vocab)
+        elif f.key == "layer_norm_eps":
+            yield replace(f, paths=(*f.paths, *final))
+        elif f.key != "max_position_embeddings":
+            yield f
+
+
+def masked_head(spec: S.Model, _: Config) -> S.Head:
+    """Dense, gelu whatever the layers have, norm, then the tied table with a bias."""
+    return S.Vocabulary(tied=True, bias=True, dense=True, act="gelu", norm=spec.embed.norm)
+
+
+def masked_rows(_: S.Model) -> Iterator[Row]:
+    """The prediction head."""
+    yield row("lm_head.bias", "head.bias")
+    yield from linear("lm_head.dense", "head.dense")
+    yield from linear("lm_head.layer_norm", "head.norm")
+
+
+def tasks(name: str, prefix: str) -> dict[str, Task]:
+    """The tasks of one of the families."""
+    tied = ("lm_head.decoder.weight", "lm_head.decoder.bias")
+    own, pooled = ("classifier.dense", "classifier.out_proj"), f"{prefix}.pooler.dense"
+    return {
+        "base": pooler(f"{name}Model"),
+        "masked-lm": Task(f"{name}ForMaskedLM", masked_head, masked_rows, tied),
+        "sequence-classification": classes(
+            f"{name}ForSequenceClassification", own, early=CLASSIFIER
+        ),
+        "token-classification": per_token(f"{name}ForTokenClassification"),
+        "question-answering": span(f"{name}ForQuestionAnswering"),
+        "multiple-choice": choices(
+            f"{name}ForMultipleChoice", (pooled, "classifier"), dropout=HIDDEN
+        ),
+    }
+
+
+def pre_norm_body(spec: S.Model) -> Iterator[Row]:
+    """Embeddings, pre-norm layers and the final norm."""
+    yield from embeddings()
+    for i in range(spec.stack.depth):
+        theirs, ours = f"encoder.layer.{i}", f"stack.blocks.{i}"
+        yield from linear(f"{theirs}.attention.LayerNorm", f"{ours}.0.norm")
+        for name, short in (("query", "q"), ("key", "k"), ("value", "v")):
+            yield from linear(f"{theirs}.attention.self.{name}", f"{ours}.0.branch.{short}")
+        yield from linear(f"{theirs}.attention.output.dense", f"{ours}.0.branch.out")
+        yield from linear(f"{theirs}.intermediate.LayerNorm", f"{ours}.1.norm")
+        yield from linear(f"{theirs}.intermediate.dense", f"{ours}.1.branch.up")
+        yield from linear(f"{theirs}.output.dense", f"{ours}.1.branch.down")
+    yield from linear("LayerNorm", "stack.norm")
+
+
+ROBERTA = register(
+    Family(
+        model_type="roberta",
+        recipe="roberta",
+        prefix="roberta",
+        fields=tuple(fields(VOCAB)),
+        body=body,
+        tasks=tasks("Roberta", "roberta"),
+        ignore=("embeddings.position_ids",),
+        only={**ONLY, "position_embedding_type": "absolute"},
+        joint=(Joint(with_places, places),),
+    )
+)
+XLM_ROBERTA = register(
+    replace(
+        ROBERTA,
+        model_type="xlm-roberta",
+        recipe="xlm-roberta",
+        fields=tuple(fields(30522)),
+        tasks=tasks("XLMRoberta", "roberta"),
+    )
+)
+PRE_NORM = register(
+    replace(
+        ROBERTA,
+        model_type="roberta-prelayernorm",
+        recipe="roberta-prelayernorm",
+        prefix="roberta_prelayernorm",
+        fields=tuple(fields(VOCAB, "stack.final_norm.eps")),
+        body=pre_norm_body,
+        tasks=tasks("RobertaPreLayerNorm", "roberta_prelayernorm"),
+    )
+)

@@ -1,0 +1,68 @@
+"""The loss that a head's answers give with labels, as Hugging Face's classes count it.
+
+Letters: B batch, N positions, C classes or choices.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anyformer import spec as S
+from anyformer.model.checks import IGNORED, predicts_next
+from anyformer.model.inputs import Inputs
+from anyformer.model.output import Output
+
+
+def loss_of(spec: S.Model, out: Output, given: Inputs) -> Tensor | None:
+    """The loss of an output; None where nothing is asked. Labels were checked."""
+    if isinstance(spec.head, S.Span):
+        return _span(out, given)
+    if given.labels is None:
+        return None
+    assert out.logits is not None
+    logits, labels = _wide(out.logits), given.labels
+    if isinstance(spec.head, S.Detect):
+        return _detect(logits, labels, given.attention_mask)
+    if isinstance(spec.head, S.Classes) and spec.head.answers != "one":
+        measure = F.mse_loss if spec.head.answers == "numbers" else _yes_or_no
+        return measure(logits, labels.view_as(logits).to(logits.dtype))
+    if predicts_next(spec):
+        logits, labels = logits[:, :-1], labels[:, 1:]
+    return F.cross_entropy(logits.flatten(0, -2), labels.flatten().long(), ignore_index=IGNORED)
+
+
+def _span(out: Output, given: Inputs) -> Tensor | None:
+    """The mean of both ends' cross-entropies among real positions; an end elsewhere is ignored."""
+    if given.start_positions is None or given.end_positions is None:
+        return None
+    assert out.start_logits is not None and out.end_logits is not None
+    start = _end(out.start_logits, given.start_positions.long(), given.attention_mask)
+    return (start + _end(out.end_logits, given.end_positions.long(), given.attention_mask)) / 2
+
+
+def _end(logits: Tensor, at: Tensor, mask: Tensor | None) -> Tensor:
+    """The cross-entropy of one end: logits (B, N), at (B,)."""
+    logits, length = _wide(logits), logits.shape[1]
+    if mask is not None:
+        real = mask.bool()
+        logits = logits.masked_fill(~real, -torch.inf)
+        beyond = F.pad(real, (0, 1))  # (B, N + 1)
+        at = at.where(beyond.gather(1, at.clamp(max=length)[:, None])[:, 0], length)
+    return F.cross_entropy(logits, at.clamp(max=length), ignore_index=length)
+
+
+def _detect(logits: Tensor, labels: Tensor, mask: Tensor | None) -> Tensor:
+    """Yes or no for every real token (B, N)."""
+    real = labels != IGNORED
+    real = real if mask is None else real & mask.bool()
+    return _yes_or_no(logits[real], labels[real].to(logits.dtype))
+
+
+def _yes_or_no(logits: Tensor, labels: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(logits, labels)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
