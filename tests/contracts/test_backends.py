@@ -4,9 +4,9 @@ import typing
 
 from anyformer.ops.attend import BACKENDS
 from anyformer.parts.feedforward import ACTIVATIONS
+from anyformer.spec import Attention
 from anyformer.spec.feedforward import Activation
 from anyformer.spec.node import hints
-from anyformer.spec import Attention
 
 
 def test_a_spec_names_the_backends_that_exist() -> None:

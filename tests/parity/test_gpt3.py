@@ -41,9 +41,7 @@ def logits(ids, weights, depth, heads, window):
     x = weights["embed.token.weight"][ids] + weights["embed.position.weight"][: len(ids)]
     for i in range(depth):
         at, band = f"stack.blocks.{i}", window if i % 2 else None
-        x = x + attend(
-            norm(x, weights, f"{at}.0.norm"), weights, f"{at}.0.branch", heads, band
-        )
+        x = x + attend(norm(x, weights, f"{at}.0.norm"), weights, f"{at}.0.branch", heads, band)
         inner = gelu(line(norm(x, weights, f"{at}.1.norm"), weights, f"{at}.1.branch.up"))
         x = x + line(inner, weights, f"{at}.1.branch.down")
     return norm(x, weights, "stack.norm") @ weights["embed.token.weight"].T

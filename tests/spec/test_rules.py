@@ -14,6 +14,7 @@ from anyformer.spec import (
     LayerNorm,
     Learned,
     Looped,
+    Parallel,
     Patches,
     Rotary,
     Sandwich,
@@ -139,6 +140,11 @@ CASES = {
         BOTH,
         {"encoder.embed.source": Tokens(vocab=12)},
         {"embed.source": Tokens(vocab=12)},
+    ),
+    "parallel branches": (
+        ENCODER,
+        {SELF: Parallel(branches=(Attention(heads=2), FeedForward()), norms=(LayerNorm(),))},
+        {f"{SELF}.norms": ()},
     ),
 }
 

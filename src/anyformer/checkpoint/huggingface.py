@@ -106,7 +106,7 @@ def _named(
     for key, tensor in tensors.items():
         for old, new in OLD_NAMES.items():
             key = key.replace(old, new)
-        if key.endswith(family.ignore) and family.ignore or key in tied:
+        if key.endswith(family.ignore) or key in tied:
             continue
         bare = key.removeprefix(prefix)
         if _counted(bare) in bodies or task == family.base:

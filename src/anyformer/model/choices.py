@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anyformer import spec as S
 from anyformer.errors import InputError
-from anyformer.model.checks import SOURCE
+from anyformer.model.checks import SOURCE, TARGET
 from anyformer.model.inputs import Inputs
 
 RANKS = {"inputs_embeds": 4, "input_values": 4, "pixel_values": 5, "prefix_lengths": 2}
@@ -21,7 +21,7 @@ def flatten(spec: S.Model, given: Inputs) -> tuple[Inputs, int]:
     """Inputs (B, C, ...) as (B·C, ...) and C; with another head the inputs as they are, and 1."""
     if not isinstance(spec.head, S.Choices):
         return given, 1
-    there = {n: getattr(given, n) for n in (*SOURCE, "attention_mask")}
+    there = {n: getattr(given, n) for n in (*SOURCE, *TARGET, "attention_mask")}
     there = {name: value for name, value in there.items() if value is not None}
     for name, value in there.items():
         _check(name, value, RANKS.get(name, 3))

@@ -15,6 +15,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from anyformer.ops.mask import Mask
 from anyformer.ops.plan import Plan
 
+
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why FlexAttention can't run this plan here, or None."""
     learns = torch.is_grad_enabled() and any(t.requires_grad for t in (q, k, v, *plan.tensors()))

@@ -7,7 +7,7 @@ from typing import Any
 
 from anyformer import spec as S
 from anyformer.checkpoint.families import llama
-from anyformer.checkpoint.families.decoder import ATTENTION, FEED, TIES, act, attention_of, tasks
+from anyformer.checkpoint.families.decoder import ATTENTION, TIES, act, attention_of, tasks
 from anyformer.checkpoint.family import Config, Family, Field, Joint, Task, at, register, size
 from anyformer.checkpoint.keymap import Row, row
 from anyformer.recipes.windows import windowed

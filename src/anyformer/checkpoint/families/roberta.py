@@ -17,7 +17,7 @@ from anyformer.checkpoint.families.heads import (
     pooler,
     span,
 )
-from anyformer.checkpoint.family import Config, Family, Joint, Task, register
+from anyformer.checkpoint.family import Config, Family, Field, Joint, Task, register
 from anyformer.checkpoint.keymap import Row, linear, row
 
 LENGTH, PAD, VOCAB = 512, 1, 50265
@@ -40,7 +40,7 @@ def places(spec: S.Model) -> Config:
     return {"max_position_embeddings": rows, "pad_token_id": position.skip}
 
 
-def fields(vocab: int, *final: str):
+def fields(vocab: int, *final: str) -> Iterator[Field]:
     """BERT's fields but for positions; `final`: further paths of the norms' eps."""
     for f in BERT:
         if f.key == "vocab_size":

@@ -1,0 +1,131 @@
+"""Heads that ask for more than ids and labels: choices, spans, replaced tokens, numbers."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from anyformer import spec as S
+from anyformer.errors import InputError
+from anyformer.model.model import build
+
+IDS = torch.arange(24).view(2, 3, 4) % 11
+
+
+def model_of(head, **embed):
+    block = (S.Sublayer(branch=S.Attention(heads=2)), S.Sublayer(branch=S.FeedForward()))
+    source = S.Tokens(vocab=11)
+    return build(
+        S.Model(
+            dim=8,
+            embed=S.Embed(source=source, **embed),
+            stack=S.Stack(block=block, depth=1),
+            head=head,
+        )
+    ).eval()
+
+
+def test_choices_are_rows_of_their_own():
+    torch.manual_seed(0)
+    model = model_of(S.Choices(hidden=5))
+    mask = torch.ones_like(IDS)
+    mask[0, 1, 2:] = 0
+    labels = torch.tensor([2, 0])
+    out = model(IDS, attention_mask=mask, labels=labels)
+    assert out.logits.shape == (2, 3)
+    alone = model(IDS[0, 1, :2][None, None]).logits
+    torch.testing.assert_close(out.logits[0, 1], alone[0, 0])
+    torch.testing.assert_close(out.loss, F.cross_entropy(out.logits, labels))
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ({"input_ids": IDS[0]}, "input_ids must have 3 axes"),
+        ({"input_ids": IDS, "attention_mask": torch.ones(6, 4)}, "attention_mask must have 3"),
+        ({"input_ids": IDS, "token_type_ids": IDS[:, :2]}, "2 shapes"),
+        ({"input_ids": IDS, "labels": torch.tensor([3, 0])}, "labels hold 3, outside 0..2"),
+        ({"input_ids": IDS, "labels": torch.zeros(6).long()}, r"of shape \(2,\)"),
+        ({"input_ids": IDS, "start_positions": torch.zeros(2).long()}, "no Span head"),
+    ],
+)
+def test_choices_refuse(named, says):
+    with pytest.raises(InputError, match=says):
+        model_of(S.Choices(), types=2)(**named)
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ({"labels": torch.zeros(2).long()}, "start_positions and end_positions"),
+        ({"start_positions": torch.zeros(2).long()}, "pass both"),
+        ({"start_positions": torch.zeros(2, 1), "end_positions": torch.zeros(2)}, "shape"),
+        (dict.fromkeys(("start_positions", "end_positions"), torch.tensor([0, -1])), "hold -1"),
+    ],
+)
+def test_spans_refuse(named, says):
+    with pytest.raises(InputError, match=says):
+        model_of(S.Span())(IDS[0][:2], **named)
+
+
+def test_an_answer_in_the_padding_counts_for_nothing():
+    model, mask = model_of(S.Span()), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    ends = {"end_positions": torch.tensor([1, 0])}
+    inside = model(IDS[0][:2], attention_mask=mask, start_positions=torch.tensor([2, 2]), **ends)
+    beyond = model(IDS[0][:2], attention_mask=mask, start_positions=torch.tensor([2, 9]), **ends)
+    assert torch.isfinite(inside.loss)
+    assert torch.equal(inside.loss, beyond.loss)
+
+
+def test_replaced_tokens_count_where_they_are_real():
+    model, ids = model_of(S.Detect()), IDS[0][:2]
+    mask, labels = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]), torch.tensor([[0, 1, 0, -100]] * 2)
+    out = model(ids, attention_mask=mask, labels=labels)
+    real = torch.tensor([[1, 1, 1, 0], [1, 1, 0, 0]]).bool()
+    wanted = F.binary_cross_entropy_with_logits(out.logits[real], labels[real].float())
+    torch.testing.assert_close(out.loss, wanted)
+    with pytest.raises(InputError, match=r"outside 0\.\.1"):
+        model(ids, labels=labels.clamp(min=0) * 2)
+
+
+@pytest.mark.parametrize("answers", ["many", "numbers"])
+def test_numbers_are_floats(answers):
+    model = model_of(S.Classes(count=3, answers=answers))
+    with pytest.raises(InputError, match=r"floats of shape \(3, 3\)"):
+        model(IDS[0], labels=torch.zeros(3).long())
+    assert model(IDS[0], labels=torch.zeros(3, 3)).loss.dim() == 0
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        S.Classes(count=3, dropout=0.5),
+        S.Classes(count=3, hidden=5, pool_dropout=0.5),
+        S.Project(size=3, dropout=0.5),
+        S.Span(dropout=0.5),
+        S.Choices(dropout=0.5),
+    ],
+)
+def test_dropout_acts_in_training_alone(head):
+    model = model_of(head)
+    ids = IDS if isinstance(head, S.Choices) else IDS[0]
+    answer = lambda: model(ids)[0]
+    assert torch.equal(answer(), answer())
+    model.train()
+    assert not torch.equal(answer(), answer())
+
+
+def test_a_skipped_token_has_no_place():
+    model = model_of(S.Project(size=3), position=S.Learned(length=9, offset=4, skip=3))
+    ids = torch.tensor([[5, 3, 6, 7]])
+    found = []
+    model.embed.position.register_forward_pre_hook(lambda _, given: found.append(given[0]))
+    model(ids)
+    model(ids, document_ids=torch.tensor([[0, 0, 1, 1]]))
+    model(torch.tensor([[8, 5, 3, 6]]), attention_mask=torch.tensor([[0, 1, 1, 1]]))
+    model(inputs_embeds=torch.zeros(1, 4, 8))
+    assert [rows.tolist()[0] for rows in found] == [
+        [4, 3, 5, 6],
+        [4, 3, 4, 5],
+        [4, 4, 3, 5],
+        [4, 5, 6, 7],
+    ]
