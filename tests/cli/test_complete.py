@@ -23,4 +23,4 @@ def test_bash_completes(capsys):
     ask = "\nCOMP_WORDS=(anyformer show ber); COMP_CWORD=2; _anyformer; echo ${COMPREPLY[@]}"
     script = capsys.readouterr().out + ask
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=20)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "bert\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "bert bert2bert\n", "")

@@ -57,6 +57,7 @@ SPECS = {
         embed=S.Embed(source=S.Patches(image=8, patch=4), dim=6),
         head=S.Classes(count=3, hidden=5),
     ),
+    "parallel": model_of(S.Parallel(branches=(S.Attention(heads=2), S.FeedForward()))),
     "choices": model_of(S.FeedForward(), head=S.Choices(hidden=5)),
     "span": model_of(S.FeedForward(), head=S.Span()),
     "detect": model_of(S.FeedForward(), head=S.Detect()),
