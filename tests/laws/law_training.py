@@ -15,6 +15,16 @@ from tests.laws.crossed import nodes
 from tests.laws.law_order import causal_with_positions
 from tests.laws.law_padding import gradients, weighed
 
+RATES = ("dropout", "pool_dropout", "layer_dropout")
+
+
+def without_dropout(spec: S.Model) -> S.Model:
+    """The spec with every rate at 0."""
+    for path, node in nodes(spec):
+        for rate in set(RATES) & set(names(node)):
+            spec = S.override(spec, f"{path}.{rate}", 0.0)
+    return spec
+
 
 def paths_of_dropout(spec: S.Model) -> list[str]:
     """The path of every dropout rate of a spec before its head."""
@@ -25,12 +35,8 @@ def paths_of_dropout(spec: S.Model) -> list[str]:
 @torch.no_grad()
 def law_dropout(spec: S.Model, seed: int) -> None:
     """A single dropout changes outputs in training and leaves them alone in evaluation."""
-    paths = paths_of_dropout(spec)
-    path, plain = paths[seed % len(paths)], S.override(spec, "stack.layer_dropout", 0.0)
-    if spec.encoder is not None:
-        plain = S.override(plain, "encoder.stack.layer_dropout", 0.0)
-    for other in paths:
-        plain = S.override(plain, other, 0.0)
+    paths, plain = paths_of_dropout(spec), without_dropout(spec)
+    path = paths[seed % len(paths)]
     c = case(plain, seed)
     wanted = each(c())
     all_same(each(dataclasses.replace(c, model=c.model.train())()), wanted, "training, no dropout")
@@ -58,11 +64,8 @@ def skips_and_remembers(spec: S.Model) -> bool:
 @torch.no_grad()
 def law_layer_dropout(spec: S.Model, seed: int) -> None:
     """A skipped block remembers what it would have read, so that memories stay aligned."""
-    spec = S.override(S.override(spec, "stack.recurrence", 4), "stack.layer_dropout", 1.0)
-    for path in paths_of_dropout(spec):
-        spec = S.override(spec, path, 0.0)
-    if spec.encoder is not None:
-        spec = S.override(spec, "encoder.stack.layer_dropout", 0.0)
+    spec = S.override(without_dropout(spec), "stack.recurrence", 4)
+    spec = S.override(spec, "stack.layer_dropout", 1.0)
     c = case(spec, seed)
     wanted = c(return_mems=True).mems
     c.model.train()
