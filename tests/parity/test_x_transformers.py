@@ -67,17 +67,17 @@ def _carry(case: Case, state: dict[str, Tensor], model: nn.Module, post: bool = 
     carry.fill(model, found, carry.BIASES if case.version == NEW else carry.NONE)
 
 
-def _same(theirs: Tensor, mine: Tensor, what: str) -> None:
+def _assert_equal(theirs: Tensor, mine: Tensor, what: str) -> None:
     worst = float((theirs - mine).detach().abs().max())
     assert worst < TOLERANCE, f"{what} differ by {worst:.1e}"
 
 
-def _same_gradients(answers: list[Tensor], tables: list[Tensor]) -> None:
+def _assert_equal_gradients(answers: list[Tensor], tables: list[Tensor]) -> None:
     pairs = zip(answers, tables, strict=True)
     theirs, mine = (torch.autograd.grad(x.sin().sum(), table)[0] for x, table in pairs)
     largest = theirs.abs().max()
     assert largest > 0
-    _same(theirs / largest, mine / largest, "gradients of the token tables")
+    _assert_equal(theirs / largest, mine / largest, "gradients of the token tables")
 
 
 def _token_table(net: nn.Module) -> Tensor:
@@ -94,23 +94,23 @@ def test_switch(case: Case, layers: str):
     net = _theirs(case, layers)
     mine = _ours(case, layers, net)
     if case.segments > 1:
-        _same_segments(case, net, mine)
+        _assert_equal_segments(case, net, mine)
         return
     ids = torch.randint(0, VOCAB, (BATCH, LENGTH))
     for mask in (None, _mask()):
         real = torch.ones(BATCH, LENGTH).bool() if mask is None else mask
         answers = [model(ids, mask=mask)[real] for model in (net, mine)]
-        _same(*answers, "logits")
-        _same_gradients(answers, [_token_table(model) for model in (net, mine)])
+        _assert_equal(*answers, "logits")
+        _assert_equal_gradients(answers, [_token_table(model) for model in (net, mine)])
 
 
-def _same_segments(case: Case, net: nn.Module, mine: nn.Module) -> None:
+def _assert_equal_segments(case: Case, net: nn.Module, mine: nn.Module) -> None:
     ids = torch.randint(0, VOCAB, (BATCH, case.segments * 8))
     theirs_memory = our_memory = None
     for segment in ids.split(8, 1):
         theirs, theirs_memory = net(segment, mems=theirs_memory, return_mems=True)
         found, our_memory = mine(segment, mems=our_memory, return_mems=True)
-        _same(theirs, found, "logits of a segment")
+        _assert_equal(theirs, found, "logits of a segment")
 
 
 def test_every_switch_is_listed():
@@ -149,8 +149,8 @@ def test_encoder_decoder(words: dict[str, Any], tied: bool):
     src, tgt = torch.randint(0, VOCAB, (2, BATCH, LENGTH))
     for mask in (None, _mask()):
         losses = [m.eval()(src, tgt, src_mask=mask) for m in (net, mine)]
-        _same(*losses, "losses")
-        _same_gradients(losses, [net.encoder.token_emb.emb.weight, _source_table(mine)])
+        _assert_equal(*losses, "losses")
+        _assert_equal_gradients(losses, [net.encoder.token_emb.emb.weight, _source_table(mine)])
 
 
 def _tokens() -> dict[str, int]:
@@ -187,7 +187,7 @@ def test_bare_layers(layers: str):
     named: dict[str, Any] = {"mask": _mask()}
     if layers == "CrossAttender":
         named |= {"context": context, "context_mask": torch.arange(9) < torch.tensor([[9], [4]])}
-    _same(net.eval()(x, **named)[_mask()], mine.eval()(x, **named)[_mask()], "outputs")
+    _assert_equal(net.eval()(x, **named)[_mask()], mine.eval()(x, **named)[_mask()], "outputs")
 
 
 def test_context_of_another_width():
@@ -199,7 +199,7 @@ def test_context_of_another_width():
     _carry(Case("context", NEW), dict(net.state_dict()), model)
     mine.model = model
     x, context = torch.randn(BATCH, LENGTH, DIM), torch.randn(BATCH, 9, 30)
-    _same(net.eval()(x, context=context), mine.eval()(x, context=context), "outputs")
+    _assert_equal(net.eval()(x, context=context), mine.eval()(x, context=context), "outputs")
 
 
 @pytest.mark.parametrize("classes", [None, 7])
@@ -212,9 +212,9 @@ def test_images(classes: int | None):
     mine = ours.ViTransformerWrapper(**sizes, attn_layers=ours.Encoder(**words))
     _carry(Case("images"), dict(net.state_dict()), mine.model)
     image = torch.randn(BATCH, 3, 24, 24)
-    _same(net.eval()(image), mine.eval()(image), "answers")
+    _assert_equal(net.eval()(image), mine.eval()(image), "answers")
     embedded = [m(image, return_embeddings=True) for m in (net, mine)]
-    _same(*embedded, "embeddings")
+    _assert_equal(*embedded, "embeddings")
 
 
 @pytest.mark.parametrize("sizes", [{"dim_in": 10, "dim_out": 6}, {}])
@@ -229,4 +229,4 @@ def test_continuous_values(sizes: dict[str, int]):
     _carry(Case("continuous"), dict(wrapped[0].state_dict()), wrapped[1].model)
     x = torch.randn(BATCH, LENGTH, sizes.get("dim_in", DIM))
     answers = [w.eval()(x.clone(), mask=_mask())[_mask()] for w in wrapped]
-    _same(*answers, "answers")
+    _assert_equal(*answers, "answers")

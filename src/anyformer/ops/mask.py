@@ -7,6 +7,7 @@ index tensors that broadcast, or with scalars by FlexAttention, and answers True
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -15,7 +16,7 @@ Index = Tensor
 
 
 @dataclass(frozen=True, eq=False)
-class Mask:
+class Mask(ABC):
     """What every mask has; abstract. Masks without tensors compare by value, others by identity."""
 
     @property
@@ -23,9 +24,9 @@ class Mask:
         """Whether every query surely sees a key."""
         return False
 
+    @abstractmethod
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         """True where query q sees key k."""
-        raise NotImplementedError
 
     def span(self, first: int, last: int, keys: int) -> tuple[int, int]:
         """The keys [low, high) that queries first..last can see at most."""
