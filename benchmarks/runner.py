@@ -1,7 +1,8 @@
 """Interleaved timing and tables.
 
-Every contestant runs once a round, in turn, so that what else the machine does falls on all
-alike. A ratio is a peer's best time over ours: above 1 we are faster.
+Every contestant runs once a round, in a new order each time, so that what else the machine does
+falls on all alike. A ratio is a peer's time over ours, above 1 we are faster: of the best times,
+and, beside it, the median over the rounds with its 95 % interval (bootstrap).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import pathlib
 import platform
+import random
 import statistics
 import time
 from collections.abc import Callable
@@ -73,24 +75,36 @@ def machine() -> str:
 def race(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
     """Seconds of each step in each round, after one round that is not counted."""
     times: dict[str, list[float]] = {name: [] for name in steps}
+    order, dice = list(steps), random.Random(0)
     for turn in range(rounds + 1):
-        for name, step in steps.items():
+        dice.shuffle(order)
+        for name in order:
             start = time.perf_counter()
-            step()
+            steps[name]()
             if turn:
                 times[name].append(time.perf_counter() - start)
     return times
 
 
+def interval(ratios: list[float], draws: int = 2000) -> tuple[float, float, float]:
+    """The median of the ratios and the ends of its 95 % bootstrap interval."""
+    dice = random.Random(0)
+    medians = sorted(statistics.median(dice.choices(ratios, k=len(ratios))) for _ in range(draws))
+    return statistics.median(ratios), medians[draws // 40], medians[-draws // 40]
+
+
 def rows_of(times: dict[str, list[float]], ours: str) -> list[list[str]]:
-    """Name, best and median milliseconds, and the ratio of best times to ours."""
-    best = {name: min(t) for name, t in times.items()}
-    return [
-        [
-            name,
-            f"{best[name] * 1e3:.0f}",
-            f"{statistics.median(t) * 1e3:.0f}",
-            f"{best[name] / best[ours]:.2f}",
-        ]
-        for name, t in times.items()
-    ]
+    """Name, best and median milliseconds, the ratio of best times to ours, and that by rounds."""
+    rows = []
+    for name, t in times.items():
+        middle, low, high = interval([a / b for a, b in zip(t, times[ours], strict=True)])
+        rows.append(
+            [
+                name,
+                f"{min(t) * 1e3:.0f}",
+                f"{statistics.median(t) * 1e3:.0f}",
+                f"{min(t) / min(times[ours]):.2f}",
+                f"{middle:.2f} ({low:.2f} to {high:.2f})",
+            ]
+        )
+    return rows

@@ -76,7 +76,8 @@ def stepper(contestant: Contestant, ids: Tensor, half: bool, compiled: bool) -> 
 def _run(settings: Settings, name: str, title: str, batch: int, length: int, make: dict) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(settings.threads)
-    table = Table(title, ["dtype", "mode", "contestant", "best ms", "median ms", "ratio to ours"])
+    head = ["dtype", "mode", "contestant", "best ms", "median ms", "of best", "by rounds"]
+    table = Table(title, head)
     for dtype in settings.dtypes:
         for compiled in (False, True) if settings.compile else (False,):
             torch.manual_seed(0)

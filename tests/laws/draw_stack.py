@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyformer import spec as S
-from anyformer.spec.rules import qk_dim
+from anyformer.spec.walk import qk_dim
 
 Pick = Callable[..., Any]
 LENGTH = 40

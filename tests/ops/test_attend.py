@@ -42,14 +42,14 @@ def test_plain_and_causal_float32_are_fused():
 
 def test_short_bfloat16_is_written_out_in_a_compiled_graph_where_a_cpu_has_it(monkeypatch):
     causal, last = Plan(1.0, mask=Causal()), Plan(1.0, mask=Causal(), start=15)
-    monkeypatch.setattr(module, "_fast_bfloat16", lambda: True)
+    monkeypatch.setattr(module, "FAST_BFLOAT16", True)
     assert chosen(causal, dtype=torch.bfloat16) == "sdpa"
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert chosen(causal, dtype=torch.bfloat16) == "eager"
     assert chosen(causal, dtype=torch.bfloat16, queries=513) == "sdpa"
     assert chosen(last, dtype=torch.bfloat16, queries=1, keys=16) == "sdpa"
     assert chosen(causal, dtype=torch.float32) == "sdpa"
-    monkeypatch.setattr(module, "_fast_bfloat16", lambda: False)
+    monkeypatch.setattr(module, "FAST_BFLOAT16", False)
     assert chosen(causal, dtype=torch.bfloat16) == "sdpa"
 
 

@@ -27,7 +27,8 @@ from anyformer.spec import (
     override,
     problems,
 )
-from anyformer.spec.rules import RULES, head_dim, qk_dim
+from anyformer.spec.rules import RULES
+from anyformer.spec.walk import head_dim, qk_dim
 
 SIZES = {"dim": 16, "depth": 2, "heads": 2, "vocab": 11, "length": 8}
 ENCODER, DECODER = recipe("encoder", **SIZES), recipe("decoder", **SIZES)

@@ -18,7 +18,7 @@ from anyformer.compat.edit import (
     to,
 )
 from anyformer.errors import SpecError
-from anyformer.spec.rules import head_dim, qk_dim
+from anyformer.spec.walk import head_dim, qk_dim
 
 
 def rotary(model: S.Model, value: bool) -> S.Model:

@@ -20,7 +20,7 @@ from anyformer.spec import (
     Temperature,
     Untied,
 )
-from anyformer.spec.rules import head_dim, qk_dim
+from anyformer.spec.walk import head_dim, qk_dim
 
 
 def attention(spec: Attention, dim: int, name: str = "branch") -> Entry:

@@ -30,7 +30,7 @@ from anyformer.spec import (
     layout,
 )
 from anyformer.spec.parallel import kind_of
-from anyformer.spec.rules import head_dim, models, qk_dim
+from anyformer.spec.walk import head_dim, models, qk_dim
 
 DEFAULT_LENGTH = 512
 STACK_PARTS = ("positions", "attention", "cross", "feedforward", "norms", "residuals")

@@ -36,7 +36,7 @@ from anyformer.spec import (
     layout,
 )
 from anyformer.spec.parallel import kind_of
-from anyformer.spec.rules import head_dim, qk_dim
+from anyformer.spec.walk import head_dim, qk_dim
 
 
 @dataclass(frozen=True)

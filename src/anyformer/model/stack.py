@@ -12,7 +12,7 @@ from anyformer.parts import build
 from anyformer.parts.position import Untied
 from anyformer.parts.state import Call
 from anyformer.spec.parallel import kind_of
-from anyformer.spec.rules import head_dim, qk_dim
+from anyformer.spec.walk import head_dim, qk_dim
 
 
 class Sublayer(nn.Module):

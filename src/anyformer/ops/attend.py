@@ -6,7 +6,6 @@ first, that covers the plan where q lives. A backend asked by name runs or says 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from anyformer.ops import flex as flex_
 from anyformer.ops import sdpa as sdpa_
 from anyformer.ops.chunked import chunked
 from anyformer.ops.eager import eager
+from anyformer.ops.halved import halved, saves
 from anyformer.ops.mask import Padding, parts
 from anyformer.ops.plan import Plan
 
@@ -37,16 +37,14 @@ class Backend:
     wanted: Test = lambda q, k, v, plan: True
 
 
-@functools.cache
-def _fast_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 matrices itself."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+# Asked once, here: a call while compiling would break the graph at every attention.
+FAST_BFLOAT16 = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # by this CPU itself
 
 
 def _fuses(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
     """Where plain products beat the fused kernel: compiled bfloat16 on a CPU, few keys."""
     here = q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[2] <= SHORT
-    return here and q.shape[2] > 1 and torch.compiler.is_compiling() and _fast_bfloat16()
+    return here and q.shape[2] > 1 and torch.compiler.is_compiling() and FAST_BFLOAT16
 
 
 def _small(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
@@ -70,6 +68,7 @@ BACKENDS = {  # fastest first
         flex_.lacks,
         lambda q, k, v, plan: q.is_cuda and not any(t.requires_grad for t in plan.tensors()),
     ),
+    "halved": Backend(halved, ALL, wanted=lambda *a: _small(*a) and saves(a[0], a[1], a[3])),
     "eager": Backend(eager, ALL, wanted=_small),
     "chunked": Backend(chunked, ALL),
 }

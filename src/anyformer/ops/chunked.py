@@ -45,17 +45,9 @@ def blocks(q: Tensor, k: Tensor, plan: Plan) -> Iterator[Block]:
     for row in range(0, batch, rows):
         for first in range(0, queries, step):
             last = min(first + step, queries)
-            low, high = _span(plan, first, last, keys)
+            low, high = plan.span(first, last, keys)
             place = Place(row, plan.start + first, low - plan.lead)
             yield Block(slice(row, row + rows), slice(first, last), slice(low, high), place)
-
-
-def _span(plan: Plan, first: int, last: int, keys: int) -> tuple[int, int]:
-    if plan.mask is None:
-        return 0, keys
-    low, high = plan.mask.span(plan.start + first, plan.start + last - 1, keys - plan.lead)
-    low, high = (0 if plan.lead else low), high + plan.lead
-    return (low, high) if high > low else (0, 1)
 
 
 class _Chunked(torch.autograd.Function):

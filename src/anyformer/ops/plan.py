@@ -59,6 +59,17 @@ class Plan:
         needs = {field: field for field, wanted in asked.items() if wanted}
         return {**needs, "rows": ", ".join(rows)} if rows else needs
 
+    def span(self, first: int, last: int, keys: int) -> tuple[int, int]:
+        """The keys [low, high), counted with persistent ones, that queries [first, last) can see.
+
+        Never empty: queries that see nothing get the first key, and their mask.
+        """
+        if self.mask is None:
+            return 0, keys
+        low, high = self.mask.span(self.start + first, self.start + last - 1, keys - self.lead)
+        low, high = (0 if self.lead else low), high + self.lead
+        return (low, high) if high > low else (0, 1)
+
     def apart(self) -> Plan:
         """The same plan with tables and mixes that no longer know what they were made from.
 

@@ -23,7 +23,7 @@ from anyformer.parts.base import build, part
 from anyformer.parts.init import Fresh
 from anyformer.parts.position import lead_zeros, relative_of, shifted
 from anyformer.parts.state import Call
-from anyformer.spec.rules import head_dim, qk_dim
+from anyformer.spec.walk import head_dim, qk_dim
 
 
 @part(S.SoftCap)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from safetensors.torch import load_file
 
@@ -10,6 +12,7 @@ from anyformer.checkpoint import keymap
 from anyformer.checkpoint.family import FAMILIES
 
 WEIGHTS = "model.safetensors"
+SEEDS = range(int(os.environ.get("ANYFORMER_CONFIGS", "5")))  # random configurations of each case
 
 
 def close(found, wanted, name, tolerance=1e-5):

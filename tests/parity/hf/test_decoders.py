@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 import anyformer
 from anyformer.checkpoint import keymap
 from anyformer.checkpoint.family import FAMILIES
+from tests.parity.hf.compare import SEEDS
 from tests.parity.hf.decoders import DRAW, VOCAB, config
 
-SEEDS = range(5)
 TASKS = ("base", "causal-lm")
 CASES = [(family, task, seed) for family in DRAW for task in TASKS for seed in SEEDS]
 DISK = {"gpt_neox": {"lm_head.weight": "embed_out.weight"}}  # names on disk, where not in memory

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 import anyformer
 from anyformer.checkpoint.family import FAMILIES
 from anyformer.checkpoint.keymap import forwards
+from tests.parity.hf.compare import SEEDS
 from tests.parity.hf.encoders import CLASSES, LABELS, NAMES, config, inputs
 
 CASES = [(family, task) for family in NAMES for task in FAMILIES[family].tasks]
@@ -45,7 +46,7 @@ def agree(ours, hf, given):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("family", "task"), CASES)
 def test_answers_losses_gradients_and_files(family, task, seed, tmp_path):
     hf, fields = theirs(family, task, seed)

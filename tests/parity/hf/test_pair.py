@@ -11,14 +11,14 @@ import transformers
 import anyformer
 from anyformer.checkpoint.family import FAMILIES
 from anyformer.errors import CheckpointError
-from tests.parity.hf.compare import backward, close, same_files, same_gradients, shake
+from tests.parity.hf.compare import SEEDS, backward, close, same_files, same_gradients, shake
 from tests.parity.hf.seq2seq import VOCAB, config
 from tests.parity.hf.test_vision import disk
 
 PAIRS = ("bert-bert", "bert-gpt2", "roberta-bert", "vit-bert", "vit-gpt2")
 PAD, START = 1, 2
 pytestmark = pytest.mark.filterwarnings("ignore:Version v4.12.0 introduces:FutureWarning")
-cases = pytest.mark.parametrize(("pair", "seed"), [(p, s) for p in PAIRS for s in range(5)])
+cases = pytest.mark.parametrize(("pair", "seed"), [(p, s) for p in PAIRS for s in SEEDS])
 
 
 def part(name, seed, dim):

@@ -9,12 +9,12 @@ import transformers
 import anyformer
 from anyformer.checkpoint.family import FAMILIES
 from anyformer.errors import InputError
-from tests.parity.hf.compare import backward, close, same_files, same_gradients, shake
+from tests.parity.hf.compare import SEEDS, backward, close, same_files, same_gradients, shake
 from tests.parity.hf.seq2seq import VOCAB, config
 
 NAMES = ("t5", "mt5", "bart", "mbart", "m2m_100")
 TASKS = ("base", "seq2seq-lm")
-CASES = [(family, task, seed) for family in NAMES for task in TASKS for seed in range(5)]
+CASES = [(family, task, seed) for family in NAMES for task in TASKS for seed in SEEDS]
 cases = pytest.mark.parametrize(("family", "task", "seed"), CASES)
 
 

@@ -10,11 +10,19 @@ from safetensors.torch import load_file
 import anyformer
 from anyformer.checkpoint.family import FAMILIES
 from anyformer.errors import CheckpointError
-from tests.parity.hf.compare import WEIGHTS, backward, close, same_files, same_gradients, shake
+from tests.parity.hf.compare import (
+    SEEDS,
+    WEIGHTS,
+    backward,
+    close,
+    same_files,
+    same_gradients,
+    shake,
+)
 from tests.parity.hf.seq2seq import config
 
 TASKS = ("base", "image-classification")
-cases = pytest.mark.parametrize(("task", "seed"), [(t, s) for t in TASKS for s in range(5)])
+cases = pytest.mark.parametrize(("task", "seed"), [(t, s) for t in TASKS for s in SEEDS])
 
 
 def theirs(task, seed):

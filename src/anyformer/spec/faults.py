@@ -1,0 +1,200 @@
+"""What the rules look for: small tests of a stack, an attention or a model, and where to look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from anyformer.spec.attention import Attention
+from anyformer.spec.model import Model, Pooler, Stack, Tokens
+from anyformer.spec.parallel import Parallel
+from anyformer.spec.position import ALiBi, Buckets, Learned, Relative
+from anyformer.spec.residual import Add, ReZero, Scaled
+from anyformer.spec.schedule import Explicit, Looped, Sandwich, Superblocks, layout
+from anyformer.spec.walk import attentions, crosses, head_dim, models, qk_dim, selves, sublayers
+
+
+def of_attention(
+    test: Callable[[Attention, Model, Stack], bool],
+) -> Callable[[Model], Iterator[str]]:
+    """The paths of the attentions for which a test holds."""
+    return lambda spec: (p for p, model, stack, _, a in attentions(spec) if test(a, model, stack))
+
+
+def of_stack(test: Callable[[Stack, Model], bool]) -> Callable[[Model], Iterator[str]]:
+    """The paths of the stacks for which a test holds."""
+    return lambda spec: (f"{p}stack" for p, model in models(spec) if test(model.stack, model))
+
+
+def of_model(test: Callable[[Model], bool]) -> Callable[[Model], Iterator[str]]:
+    """The paths of the models for which a test holds."""
+    return lambda spec: (f"{p}embed" for p, model in models(spec) if test(model))
+
+
+def uneven_schedule(stack: Stack, _: Model) -> bool:
+    """A schedule that does not fill the depth."""
+    schedule = stack.schedule
+    if isinstance(schedule, Looped):
+        return stack.depth != schedule.prelude + schedule.core * schedule.loops + schedule.coda
+    if isinstance(schedule, Superblocks):
+        return stack.depth % (schedule.layers * schedule.each * schedule.repeat) != 0
+    if isinstance(schedule, Explicit):
+        return len(schedule.order) != stack.depth or set(schedule.order) != set(
+            range(max(schedule.order, default=-1) + 1)
+        )
+    return False
+
+
+def bad_sandwich(stack: Stack, _: Model) -> bool:
+    """A sandwich order without both kinds of sublayer, or too many of one at its ends."""
+    if not isinstance(stack.schedule, Sandwich):
+        return False
+    ends = {sub.kind for sub in stack.block} >= {"attention", "feedforward"}
+    return not ends or stack.schedule.coefficient > stack.depth or bool(stack.others)
+
+
+def lost_cross(stack: Stack, _: Model) -> bool:
+    """A sandwich order that leaves no room for cross-attention."""
+    full = isinstance(stack.schedule, Sandwich) and stack.schedule.coefficient >= stack.depth
+    return full and crosses(stack)
+
+
+def irreversible(stack: Stack, _: Model) -> bool:
+    """Reversible residuals over something that can't be run backwards."""
+    if not stack.reversible:
+        return False
+    plain = all(
+        sub.place == "pre"
+        and isinstance(sub.residual, (Add, ReZero, Scaled))
+        and not (isinstance(sub.residual, Add) and sub.residual.skip != 1.0)
+        and not (isinstance(sub.residual, Scaled) and sub.residual.on == "skip")
+        for sub in sublayers(stack)
+    )
+    leaves = [leaf for sub in sublayers(stack) for leaf in sub.leaves]
+    carries = any(isinstance(leaf, Attention) and leaf.carry for leaf in leaves)
+    return not plain or carries or stack.layer_dropout > 0
+
+
+def carry_mismatch(stack: Stack, model: Model) -> bool:
+    """Carried scores between attentions of different shapes."""
+    for cross in (False, True):
+        shapes = {
+            (a.heads, a.kv_heads, head_dim(a, model.dim), a.memory, a.scale, a.collaborate)
+            for a in (leaf for sub in sublayers(stack) for leaf in sub.leaves)
+            if isinstance(a, Attention) and a.carry and a.cross == cross
+        }
+        if len(shapes) > 1:
+            return True
+    return False
+
+
+def relative_heads(stack: Stack, model: Model) -> bool:
+    """Positions shared by attentions of different shapes."""
+    dim = model.dim
+    shapes = {(a.heads, head_dim(a, dim), qk_dim(a, dim)) for a in selves(stack)}
+    return bool(stack.relative or stack.untied) and len(shapes) != 1
+
+
+def empty_kinds(stack: Stack, model: Model) -> bool:
+    """Kinds of block that are empty, unknown or never used."""
+    kinds = (stack.block, *stack.others)
+    if not all(kinds) or any(k >= len(kinds) for k in stack.kinds):
+        return True
+    sound = len(kinds) > 1 and not (bad_sandwich(stack, model) or uneven_schedule(stack, model))
+    return sound and any(kind not in layout(stack).blocks for kind in kinds)
+
+
+def bad_cross(a: Attention, _model: Model, _stack: Stack) -> bool:
+    """Cross-attention with what needs one sequence of positions."""
+    positional = a.rotary or a.infused or a.relative or a.window
+    return a.cross and bool(positional or a.causal)
+
+
+def tied_first(a: Attention, _model: Model, stack: Stack) -> bool:
+    """A first token without a position beside relative parts that give it one."""
+    if a.cross or stack.untied is None or not stack.untied.cls:
+        return False
+    mixed = bool(stack.relative) and a.talking in ("pre", "both")
+    biases = all(isinstance(r, (Buckets, ALiBi)) for r in stack.relative)
+    return mixed or bool(a.relative) or not biases
+
+
+def other_width(a: Attention, model: Model, stack: Stack) -> bool:
+    """Cross-attention over another width than the encoder's."""
+    branches = [leaf for sub in sublayers(stack) for leaf in sub.leaves]
+    read = [b.context or model.dim for b in branches if isinstance(b, Attention) and b.cross]
+    wanted = read[:1] if model.encoder is None else [model.encoder.dim]
+    return a.cross and [a.context or model.dim] != wanted
+
+
+def bad_rotary(a: Attention, model: Model, _stack: Stack) -> bool:
+    """Rotary channels that are odd, too many, or shared between heads."""
+    if a.rotary is None:
+        return False
+    width = qk_dim(a, model.dim)
+    dims = a.rotary.dims or width
+    return dims % 2 != 0 or dims > width
+
+
+def bad_collaborate(a: Attention, model: Model, _stack: Stack) -> bool:
+    """A share of heads that leaves no channel, or more than there are."""
+    most = a.heads * head_dim(a, model.dim)
+    return a.collaborate is not None and not 1 <= qk_dim(a, model.dim) <= most
+
+
+def relatives(spec: Model) -> Iterator[tuple[str, tuple[Relative, ...], list[Attention]]]:
+    """Every tuple of relative positions, with its path and the attentions that it serves."""
+    for path, model in models(spec):
+        yield f"{path}stack.relative", model.stack.relative, selves(model.stack)
+    for path, _, _, _, a in attentions(spec):
+        yield f"{path}.relative", a.relative, [a]
+
+
+def of_buckets(
+    test: Callable[[Buckets, list[Attention]], bool],
+) -> Callable[[Model], Iterator[str]]:
+    """The paths of the T5 buckets for which a test holds, given the attentions that they serve."""
+    return lambda spec: (
+        f"{path}.{i}"
+        for path, items, served in relatives(spec)
+        for i, item in enumerate(items)
+        if isinstance(item, Buckets) and test(item, served)
+    )
+
+
+def few_buckets(b: Buckets, _: list[Attention]) -> bool:
+    """Buckets that can't be split into exact and logarithmic ones."""
+    side = b.count // 2 if b.bidirectional else b.count
+    return side < 2 or b.max_distance <= side // 2 or (b.bidirectional and b.count % 2 != 0)
+
+
+def bad_skip(model: Model) -> bool:
+    """A token without a place where none can be, or where its row of the table is missing."""
+    place, source = model.embed.position, model.embed.source
+    if place is None or place.skip is None:
+        return False
+    known = isinstance(source, Tokens) and place.skip < source.vocab
+    return not known or (isinstance(place, Learned) and place.offset == 0)
+
+
+def dressed(encoder: Model) -> bool:
+    """Whether an encoder has more than a stack; a pooler stays, as part of a checkpoint."""
+    head = encoder.head is not None and not isinstance(encoder.head, Pooler)
+    return head or encoder.encoder is not None or crosses(encoder.stack)
+
+
+def unlike_tokens(model: Model) -> bool:
+    """A shared token table between unlike vocabularies or widths."""
+    if not model.share_tokens:
+        return False
+    if model.encoder is None:
+        return True
+    mine, theirs = model.embed, model.encoder.embed
+    widths = (mine.dim or model.dim, theirs.dim or model.encoder.dim)
+    alike = mine.source == theirs.source and isinstance(mine.source, Tokens)
+    return not alike or widths[0] != widths[1]
+
+
+def uneven_parallel(stack: Stack, _: Model) -> bool:
+    """Parallel branches without branches, or with another number of norms."""
+    found = [sub.branch for sub in sublayers(stack) if isinstance(sub.branch, Parallel)]
+    return any(not p.branches or len(p.norms) not in (0, len(p.branches)) for p in found)
