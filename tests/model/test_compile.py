@@ -5,6 +5,7 @@ import torch
 
 from anyformer import spec as S
 from anyformer.model.model import build
+from anyformer.ops import attend
 from anyformer.recipes import recipe
 
 TINY = {"dim": 32, "depth": 2, "heads": 4, "vocab": 50, "length": 64}
@@ -31,5 +32,19 @@ def test_a_model_is_one_graph(name: str) -> None:
     compiled = torch.compile(model, fullgraph=True, backend="eager")
     loss, expected = compiled(ids, labels=ids).loss, model(ids, labels=ids).loss
     assert torch.allclose(loss, expected)
+    loss.backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_a_model_is_one_graph_in_bfloat16(fast: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attend, "FAST_BFLOAT16", fast)
+    model = build(recipe("decoder", **TINY))
+    ids = torch.randint(0, 50, (2, 64))
+    torch._dynamo.reset()
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    with torch.autocast("cpu", torch.bfloat16):
+        loss, expected = compiled(ids, labels=ids).loss, model(ids, labels=ids).loss
+    assert torch.allclose(loss, expected, rtol=1e-2)
     loss.backward()
     assert all(p.grad is not None for p in model.parameters())

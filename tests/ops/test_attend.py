@@ -46,6 +46,7 @@ def test_short_bfloat16_is_written_out_in_a_compiled_graph_where_a_cpu_has_it(mo
     assert chosen(causal, dtype=torch.bfloat16) == "sdpa"
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     assert chosen(causal, dtype=torch.bfloat16) == "eager"
+    assert chosen(causal, dtype=torch.bfloat16, queries=64, keys=64) == "halved"
     assert chosen(causal, dtype=torch.bfloat16, queries=513) == "sdpa"
     assert chosen(last, dtype=torch.bfloat16, queries=1, keys=16) == "sdpa"
     assert chosen(causal, dtype=torch.float32) == "sdpa"
