@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import memory, train_step
+from benchmarks import lines, load, memory, train_step
 from benchmarks.runner import Settings
 
 WORKS = {
     "train-step": train_step.plain,
     "t5-step": train_step.t5,
     "memory": memory.lengths,
+    "load": load.cold,
+    "lines": lines.lines,
 }
 
 

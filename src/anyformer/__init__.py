@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anyformer.checkpoint import load
+    from anyformer.checkpoint.tokenizer import tokenizer
     from anyformer.model.count import count
     from anyformer.model.model import build
     from anyformer.recipes import recipe, recipes
@@ -23,9 +24,20 @@ _HOMES = {
     "load": "anyformer.checkpoint",
     "override": "anyformer.spec",
     "recipe": "anyformer.recipes",
+    "tokenizer": "anyformer.checkpoint.tokenizer",
 }
 
-__all__ = ["__version__", "build", "count", "diff", "load", "override", "recipe", "recipes"]
+__all__ = [
+    "__version__",
+    "build",
+    "count",
+    "diff",
+    "load",
+    "override",
+    "recipe",
+    "recipes",
+    "tokenizer",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -27,7 +27,7 @@ class CheckpointError(AnyformerError, ValueError):
 
 
 def known_or_raise(
-    name: str, known: Iterable[str], what: str, error: type[AnyformerError] = SpecError
+    name: str, known: Iterable[str], what: str, error: type[Exception] = SpecError
 ) -> str:
     """Return name if it is known, else raise an error that names the nearest known one."""
     names = list(known)

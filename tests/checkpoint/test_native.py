@@ -167,7 +167,7 @@ def test_cut_weights_are_named(folder, size):
     [
         ("", "not JSON"),
         ('{"format": 1', "not JSON"),
-        ("[]", "has format None"),
+        ("[]", "holds list, not an object"),
         ("{}", "has format None"),
         ('{"format": 99, "spec": {}}', "has format 99"),
         ('{"format": 1}', "not a Model"),
@@ -197,18 +197,13 @@ def test_a_lost_file_is_named(folder, lost):
         load(folder)
 
 
-def test_what_is_not_there_yet_is_said(tmp_path):
-    for name in ("google-bert/bert-base-uncased", "gpt2", str(tmp_path / "nowhere")):
-        with pytest.raises(CheckpointError, match=r"there is no folder.*save_pretrained"):
-            load(name)
-
-
 def test_pickles_are_refused(tmp_path):
     file = tmp_path / "pytorch_model.bin"
     file.write_bytes(b"")
-    with pytest.raises(CheckpointError, match="is a pickle"):
+    says = rf"anyformer convert {tmp_path} {tmp_path}-safetensors"
+    with pytest.raises(CheckpointError, match=f"is a pickle.*{says}"):
         load(file)
-    with pytest.raises(CheckpointError, match=r"the pickle pytorch_model\.bin"):
+    with pytest.raises(CheckpointError, match=rf"the pickle pytorch_model\.bin.*{says}"):
         load(tmp_path)
 
 

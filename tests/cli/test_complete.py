@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from anyformer.cli.complete import FOLDERS
 from anyformer.cli.main import VERBS, main
 from anyformer.recipes import recipes
 
@@ -20,7 +21,22 @@ def test_verbs_and_recipes_are_in_the_script(shell, capsys):
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 def test_bash_completes(capsys):
     assert main(["complete", "bash"]) == 0
-    ask = "\nCOMP_WORDS=(anyformer show ber); COMP_CWORD=2; _anyformer; echo ${COMPREPLY[@]}"
+    ask = "\nCOMP_WORDS=(anyformer show bert2); COMP_CWORD=2; _anyformer; echo ${COMPREPLY[@]}"
     script = capsys.readouterr().out + ask
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=20)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "bert bert2bert\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "bert2bert\n", "")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+@pytest.mark.parametrize("verb", FOLDERS)
+def test_bash_completes_folders(verb, capsys, tmp_path):
+    (tmp_path / "model-a").mkdir()
+    (tmp_path / "model.json").touch()
+    assert main(["complete", "bash"]) == 0
+    ask = f"\nCOMP_WORDS=(anyformer {verb} mo); COMP_CWORD=2; _anyformer; echo ${{COMPREPLY[@]}}"
+    script = capsys.readouterr().out + ask
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=20, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "model-a\n", "")
+    assert verb in VERBS

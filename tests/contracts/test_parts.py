@@ -13,6 +13,7 @@ from tests.laws.specs import sample
 WIRING = {S.Model, S.Stack, S.Sublayer, S.Embed, S.Init}  # built by anyformer.model itself
 INPUTS = {S.Tokens, S.Patches, S.Values, S.Learned, S.Sinusoidal}  # tables inside Embed
 FUNCTIONS = {S.Softmax, S.TopK, S.Entmax15, S.Sparsemax, S.Sigmoid, S.Rotary}  # no weights
+FUNCTIONS |= {S.Linear, S.Llama3, S.Yarn}
 SCHEDULES = {S.Plain, S.Shared, S.Looped, S.Superblocks, S.Sandwich, S.Explicit}  # a list
 WITHOUT = WIRING | INPUTS | FUNCTIONS | SCHEDULES
 
@@ -35,7 +36,8 @@ def test_parts_are_final():
     assert not [part for part in PARTS.values() if part.__subclasses__()]
 
 
-HEADS = {S.Vocabulary, S.Classes, S.Choices, S.Span, S.Detect, S.Pooler, S.Project}
+HEADS = {S.Transform, S.Vocabulary, S.Classes, S.Choices, S.Span, S.Detect, S.Pooler, S.Project}
+HEADS |= {S.Pretraining, S.Adaptive}
 
 
 def test_part_files_mirror_spec_files():

@@ -12,7 +12,7 @@ import torch
 from anyformer.errors import BackendError
 from anyformer.ops import weigh as W
 from anyformer.ops.attend import BACKENDS, attend, refusal
-from anyformer.ops.mask import Blocks, Causal, Documents, Mask, Padding, Prefix, Window
+from anyformer.ops.mask import Blocks, Causal, Documents, Drawn, Mask, Padding, Prefix, Window
 from anyformer.ops.plan import Mod, Plan
 from anyformer.ops.relative import Relative
 
@@ -39,7 +39,7 @@ EXAMPLES = {
         Documents(IDS),
         Causal() | Prefix(torch.tensor([2, 4])),
         Causal() & Window(2) & Padding(REAL, queries=True, right=True),
-        Blocks(size=1, count=6, near=1, ends=1, random=1),
+        Blocks(size=1, count=6, near=1) | Drawn(1, (torch.arange(24) % 6).view(4, 6, 1)),
     ],
     "relative": [
         Relative(-3, 3, bias=_random(H, R)),

@@ -6,7 +6,7 @@ Letters: B rows, N positions of the sequence that the main stack reads, M of the
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -23,19 +23,24 @@ CLOSE = 1e-9  # of the largest number compared: float64 keeps about 1e-16
 
 @dataclass
 class Side:
-    """One sequence of a model: its name among the arguments, its values and token types."""
+    """One sequence of a model: its name among the arguments, its values, types and languages."""
 
     name: str
     mask: str
     x: Tensor
-    types: Tensor | None = None
+    beside: dict[str, Tensor] = field(default_factory=dict)  # (B, N), by argument
 
     def part(self, rows: slice, at: slice) -> dict[str, Any]:
         """The arguments for some rows and positions; an image is always whole."""
         given = {self.name: self.x[rows] if self.is_image else self.x[rows, at]}
-        if self.types is not None:
-            given["token_type_ids"] = self.types[rows, at]
-        return given
+        return given | {name: ids[rows, at] for name, ids in self.beside.items()}
+
+    def cut(self, at: slice) -> Side:
+        """The same at some positions only; an image is always whole."""
+        if self.is_image:
+            return self
+        beside = {name: ids[:, at] for name, ids in self.beside.items()}
+        return replace(self, x=self.x[:, at], beside=beside)
 
     @property
     def is_image(self) -> bool:
@@ -87,7 +92,7 @@ def case(spec: S.Model, seed: int, rows: int = 2, length: int | None = None) -> 
     if spec.encoder is not None:
         other: Side | None = _side(spec.encoder, rows, rng.choice((5, 8)), model)
         main = _side(spec, rows, length, model)
-        main.name, main.mask, main.types = "decoder_input_ids", "decoder_attention_mask", None
+        main.name, main.mask, main.beside = "decoder_input_ids", "decoder_attention_mask", {}
     else:
         main = _side(spec, rows, length, model)
         other = _context(spec, rows, rng.choice((5, 8)))
@@ -95,15 +100,16 @@ def case(spec: S.Model, seed: int, rows: int = 2, length: int | None = None) -> 
 
 
 def _side(spec: S.Model, rows: int, length: int, model: Model) -> Side:
-    source, types = spec.embed.source, None
+    source = spec.embed.source
+    counts = {"token_type_ids": spec.embed.types, "langs": spec.embed.langs}
+    beside = {n: torch.randint(0, size, (rows, length)) for n, size in counts.items() if size}
     if isinstance(source, S.Tokens):
         x = torch.stack([torch.randperm(VOCAB)[:length] for _ in range(rows)])
-        types = torch.randint(0, spec.embed.types, (rows, length)) if spec.embed.types else None
     elif isinstance(source, S.Patches):
         x = torch.randn(rows, source.channels, source.image, source.image).double()
     else:
         x = torch.randn(rows, length, source.size or spec.embed.dim or spec.dim).double()
-    return Side(NAMES[type(source)], "attention_mask", x, types)
+    return Side(NAMES[type(source)], "attention_mask", x, beside)
 
 
 def _context(spec: S.Model, rows: int, length: int) -> Side | None:
@@ -132,7 +138,7 @@ def is_causal(spec: S.Model) -> bool:
 
 def each(out: Output) -> list[Tensor]:
     """The answers that have a row for every position, (B, N, …)."""
-    found = [out.last_hidden_state, *(out.hidden_states or ())]
+    found = [out.last_hidden_state, out.prediction_logits, *(out.hidden_states or ())]
     if out.logits is not None and out.logits.dim() == 3:
         found.append(out.logits)
     return [t for t in found if t is not None]
@@ -140,7 +146,7 @@ def each(out: Output) -> list[Tensor]:
 
 def pooled(out: Output) -> list[Tensor]:
     """The answers that have one row for a whole sequence, (B, …)."""
-    found = [out.pooler_output, out.logits]
+    found = [out.pooler_output, out.logits, out.seq_relationship_logits, out.sop_logits]
     return [t for t in found if t is not None and t.dim() == 2]
 
 

@@ -8,11 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyformer import spec as S
-from anyformer.spec.walk import qk_dim
+from anyformer.spec.walk import qk_dim, selves
 
 Pick = Callable[..., Any]
 LENGTH = 40
 ACTS = ("gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh", "sigmoid", "identity")
+
+DISTANCES = (
+    S.Distances(reach=4),
+    S.Distances(reach=64, norm=S.RMSNorm()),
+    S.Distances(reach=7, buckets=4, norm=S.LayerNorm()),
+    S.Distances(reach=30, buckets=6),
+)
+# beyond every length of the laws, since padding moves blocks: sparse rows are in test_sparse.py
+FAR_BLOCKS = (S.BlockSparse(size=4, random=0, seed=3), S.BlockSparse(always=True, longest=99))
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,7 @@ class Shape:
     first_apart: bool = False  # untied positions take no other relative ones beside them
     talks: bool = True  # heads may be mixed before the weights
     reversible: bool = False
+    apart: S.Disentangled | None = None  # what attentions do with the stack's distances
     options: tuple[tuple[str, Any], ...] = ()  # of every attention
 
 
@@ -70,7 +80,13 @@ def draw_rotary(pick: Pick, attention: S.Attention, dim: int) -> S.Rotary | None
     if width < 2 or pick(True, False):
         return None
     dims = 2 if width % 2 else pick(None, 2)
-    return S.Rotary(dims=dims, layout=pick("halves", "pairs"), theta=pick(10000.0, 30.0))
+    scalings = (S.Linear(factor=2.0), S.Llama3(length=20), S.Yarn(factor=4.0, length=20))
+    return S.Rotary(
+        dims=dims,
+        layout=pick("halves", "pairs"),
+        theta=pick(10000.0, 30.0),
+        scaling=pick(None, None, *scalings, S.Yarn(factor=3.0, gain=0.7, whole=False)),
+    )
 
 
 def draw_scores(pick: Pick) -> dict[str, Any]:
@@ -78,6 +94,7 @@ def draw_scores(pick: Pick) -> dict[str, Any]:
     weighs = (S.Softmax(), S.TopK(k=2), S.TopK(k=50), S.Entmax15(), S.Sparsemax())
     return {
         "bias": pick(True, False),
+        "k_bias": pick(None, None, True, False),
         "out_bias": pick(None, None, True, False),
         "dropout": pick(0.0, 0.2),
         "qk_norm": pick(None, None, S.RMSNorm(), S.LayerNorm(), S.ScaleNorm()),
@@ -100,13 +117,26 @@ def draw_attention(pick: Pick, shape: Shape, cross: bool = False) -> S.Attention
         return dataclasses.replace(plain, cross=True, context=shape.context)
     if not shape.talks:
         plain = dataclasses.replace(plain, talking=pick("no", "post"))
+    causal = shape.causal or pick(False, False, False, True)
     return dataclasses.replace(
         plain,
-        causal=shape.causal or pick(False, False, False, True),
+        causal=causal,
+        blocks=None if causal else pick(None, None, None, *FAR_BLOCKS),
         window=pick(None, None, None, 1, 2, 4),
         rotary=draw_rotary(pick, plain, shape.dim),
         infused=pick(None, None, None, S.Sinusoidal(), S.Sinusoidal(layout="pairs", scale=0.5)),
         relative=() if shape.first_apart else draw_relative(pick, shape.causal),
+        disentangled=shape.apart if plain.carry or pick(True, True, False) else None,
+    )
+
+
+def draw_apart(pick: Pick, first_apart: bool) -> S.Disentangled | None:
+    """What attentions do with distances, if anything."""
+    if first_apart or pick(True, True, False):
+        return None
+    c2p, p2c = pick((True, True), (True, False), (False, True))
+    return S.Disentangled(
+        c2p=c2p, p2c=p2c, shared=pick(False, True), bias=pick(True, False), dropout=pick(0.0, 0.1)
     )
 
 
@@ -185,6 +215,22 @@ def draw_schedule(pick: Pick, block: tuple[S.Sublayer, ...], more: bool) -> dict
     return pick(*options)
 
 
+def draw_ends(pick: Pick, schedule: S.Schedule, norm: Callable) -> S.Schedule:
+    """The schedule, with something that happens where superblocks end."""
+    if not isinstance(schedule, S.Superblocks):
+        return schedule
+    around, one = pick(True, False), pick(False, True)
+    return dataclasses.replace(schedule, around=around, norm=norm(pick), one_norm=one)
+
+
+def draw_own(pick: Pick, blocks: tuple[tuple[S.Sublayer, ...], ...]) -> tuple[str, ...]:
+    """What applications of a shared block have for themselves."""
+    if any(sub.kind == "parallel" for block in blocks for sub in block):
+        return ()
+    some = (("norm", "relative"), ("gain", "attention"), ("relative",), ("feedforward", "cross"))
+    return pick((), (), *some)
+
+
 def draw_stack(pick: Pick, shape: Shape, norm: Callable) -> S.Stack:
     """A stack, its shared positions among it."""
     untied = pick(None, None, None, S.Untied(length=LENGTH), S.Untied(length=LENGTH, cls=True))
@@ -200,10 +246,24 @@ def draw_stack(pick: Pick, shape: Shape, norm: Callable) -> S.Stack:
         "reversible": shape.reversible,
         "recurrence": pick(0, 3) if shape.causal else 0,
         "layer_dropout": 0.0 if shape.reversible else pick(0.0, 0.1),
+        "blank": not shape.reversible and pick(False, False, True),
+        "own": draw_own(pick, (block, *others)),
         **draw_schedule(pick, block, bool(others)),
     }
+    if not shape.reversible:
+        options["schedule"] = draw_ends(pick, options.get("schedule", S.Plain()), norm)
     stack = S.Stack(block=block, others=others, relative=relative, untied=untied, **options)
-    return _with_selves(stack)
+    stack = _with_distances(pick, _with_selves(stack))
+    beside = S.Convolution(
+        kernel=pick(1, 3, 5),
+        groups=pick(1, 2),
+        act=pick("tanh", "gelu"),
+        norm=norm(pick),
+        dropout=pick(0.0, 0.1),
+    )
+    own = selves(stack)
+    onward = stack.reversible or not own or any(a.causal for a in own)
+    return dataclasses.replace(stack, convolution=None if onward else pick(None, beside))
 
 
 def _with_shared(
@@ -218,6 +278,7 @@ def _with_shared(
         first_apart=first_apart,
         talks=not (first_apart and relative),
         reversible=pick(False, False, False, True),
+        apart=draw_apart(pick, first_apart),
         options=tuple(draw_sizes(pick, shape.dim).items()),
     )
 
@@ -229,3 +290,9 @@ def _with_selves(stack: S.Stack) -> S.Stack:
     if any(isinstance(leaf, S.Attention) and not leaf.cross for leaf in leaves):
         return stack
     return dataclasses.replace(stack, relative=(), untied=None)
+
+
+def _with_distances(pick: Pick, stack: S.Stack) -> S.Stack:
+    """With a table by distance where some attention reads it."""
+    read = any(a.disentangled for a in selves(stack))
+    return dataclasses.replace(stack, distances=pick(*DISTANCES)) if read else stack

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from anyformer import spec as S
+from anyformer.model.checks import predicts_next
 from anyformer.model.output import Output
 from tests.laws.cases import Case, Side, all_same, case, each, is_causal, pooled, same
 from tests.laws.law_order import paths_of_attentions
@@ -51,7 +52,7 @@ def law_loss(spec: S.Model, seed: int) -> None:
     if not isinstance(spec.head, S.Vocabulary):
         return
     c = case(spec, seed, rows=2)
-    lengths, shift = _lengths(c, c.main, False), int(is_causal(spec) and spec.encoder is None)
+    lengths, shift = _lengths(c, c.main, False), int(predicts_next(spec))
     lengths = [slice(0, max(2, at.stop)) for at in lengths]  # one position has no next token
     labels = c.main.x.clone()
     for row, at in enumerate(lengths):
@@ -129,9 +130,7 @@ def _masks(c: Case, main: list[slice], other: list[slice] | None) -> dict[str, T
 def _alone(c: Case, row: int, at: slice, others: list[slice] | None, more: dict) -> Output:
     """One row without its padding, of the other sequence neither."""
     other, rows = c.other, slice(row, row + 1)
-    if other is not None and others is not None and not other.is_image:
-        types = None if other.types is None else other.types[:, others[row]]
-        other = dataclasses.replace(other, x=other.x[:, others[row]], types=types)
+    other = other.cut(others[row]) if other is not None and others is not None else other
     return dataclasses.replace(c, other=other)(rows, at, **more)
 
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from anyformer import spec as S
+from anyformer.spec.walk import attentions, selves
 from tests.laws.draw_stack import Shape, draw_stack
 
 Pick = Callable[..., Any]
@@ -74,7 +75,8 @@ def draw_position(pick: Pick, kind: str) -> S.Absolute | None:
 def draw_source(pick: Pick, kind: str) -> S.Source:
     """What a model reads."""
     if kind == "tokens":
-        return S.Tokens(vocab=VOCAB)
+        bands = S.Tokens(vocab=VOCAB, cutoffs=(5, 11), shrink=2)
+        return pick(*[S.Tokens(vocab=VOCAB)] * 4, bands)
     if kind == "patches":
         return S.Patches(
             image=4, patch=2, channels=pick(1, 3), cls=pick(True, False), bias=pick(True, False)
@@ -89,8 +91,12 @@ def draw_embed(pick: Pick, kind: str) -> S.Embed:
         dim=pick(None, None, 4, 7),
         position=draw_position(pick, kind),
         types=pick(0, 0, 2) if kind == "tokens" else 0,
+        langs=pick(0, 0, 3) if kind == "tokens" else 0,
+        wide=pick(False, False, True),
         scale=pick(1.0, 3.0),
         norm=pick(None, draw_norm(pick)),
+        bias=pick(True, False),
+        wide_norm=pick(False, False, True),
         dropout=pick(0.0, 0.1),
         memory=pick(0, 0, 1, 3),
     )
@@ -99,12 +105,13 @@ def draw_embed(pick: Pick, kind: str) -> S.Embed:
 def draw_head(pick: Pick, kind: str) -> S.Head | None:
     """From the stream to answers."""
     act = pick("gelu", "tanh", "relu2")
+    first = pick(None, None, S.Transform(act=act, norm=draw_norm(pick), bias=pick(True, False)))
     options: list[S.Head | None] = [
         None,
-        S.Project(size=3, bias=pick(True, False), dropout=pick(0.0, 0.1)),
-        S.Span(dropout=pick(0.0, 0.1)),
+        S.Project(size=3, transform=first, bias=pick(True, False), dropout=pick(0.0, 0.1)),
+        S.Span(transform=first, dropout=pick(0.0, 0.1)),
         S.Pooler(act=act),
-        S.Classes(count=3, pool=pick("first", "mean"), hidden=pick(None, 5), act=act),
+        S.Classes(count=3, pool=pick("first", "mean", "last"), hidden=pick(None, 5), act=act),
     ]
     if kind == "tokens":
         head = S.Vocabulary(
@@ -113,11 +120,32 @@ def draw_head(pick: Pick, kind: str) -> S.Head | None:
             scale=pick(1.0, 0.5),
             cap=pick(None, None, 2.0),
             dense=pick(False, True),
+            wide=pick(False, False, True),
+            dense_bias=pick(True, False),
+            shift=pick(True, True, False),
             act=act,
             norm=pick(None, draw_norm(pick)),
         )
-        options = [head, head, head, *options]
+        both = S.Pretraining(
+            tokens=head, asks=pick("next", "order"), act=act, dropout=pick(0.0, 0.1)
+        )
+        pads = S.Classes(count=3, pool="last", token=pick(1, 4), bias=False)
+        options = [head, head, head, both, pads, *options]
     return pick(*options)
+
+
+def fitting(pick: Pick, head: S.Head | None, embed: S.Embed, stack: S.Stack) -> S.Head | None:
+    """The head, or one in its place that can use the token tables as they are."""
+    source = embed.source
+    if not isinstance(source, S.Tokens) or not isinstance(head, S.Vocabulary | S.Pretraining):
+        return head
+    cutoffs = source.cutoffs or pick((), (7,), (3, 20))
+    adaptive = isinstance(head, S.Vocabulary) and stack.out is None
+    if not source.cutoffs:
+        return pick(head, head, head, S.Adaptive(cutoffs=cutoffs)) if adaptive else head
+    path = "tied" if isinstance(head, S.Vocabulary) else "tokens.tied"
+    untied = S.override(head, path, False)
+    return pick(S.Adaptive(cutoffs=cutoffs), untied) if adaptive else untied
 
 
 def draw_encoder(pick: Pick, kind: str) -> S.Model:
@@ -127,25 +155,58 @@ def draw_encoder(pick: Pick, kind: str) -> S.Model:
     return S.Model(dim=dim, embed=draw_embed(pick, kind), stack=stack)
 
 
+def with_optional(stack: S.Stack) -> S.Stack:
+    """Cross-attentions that are a whole branch can be left out."""
+    crosses = [j for j, sub in enumerate(stack.block) if sub.kind == "cross"]
+    for j in crosses:
+        stack = S.override(stack, f"block.{j}.branch.optional", True)
+    return stack
+
+
 def draw_model(pick: Pick, causal: bool | None = None) -> S.Model:
     """A model of any kind; `causal` asks for one of that sort."""
     names = [n for n in KINDS if causal is None or KIND[n].causal == causal]
     kind, dim = KIND[pick(*names)], pick(8, 12)
     encoder = draw_encoder(pick, kind.encoder) if kind.encoder else None
-    context = encoder.dim if encoder else pick(dim, 10)
+    bridge = encoder is not None and pick(False, False, True)
+    context = encoder.dim if encoder and not bridge else dim if bridge else pick(dim, 10)
     shape = Shape(dim=dim, causal=kind.causal, cross=kind.cross, context=context)
     embed, share = draw_embed(pick, kind.source), False
     if encoder is not None and isinstance(encoder.embed.source, S.Tokens):
-        share = (embed.dim or dim) == (encoder.embed.dim or encoder.dim) and pick(False, True)
-    return S.Model(
+        plain = embed.source == encoder.embed.source == S.Tokens(vocab=VOCAB)
+        alike = plain and (embed.dim or dim) == (encoder.embed.dim or encoder.dim)
+        share = alike and pick(False, True)
+    stack = draw_stack(pick, shape, draw_norm)
+    stack = S.override(stack, "out", pick(None, None, None, 5))
+    if kind.cross and encoder is None and not stack.reversible and pick(False, True):
+        stack = with_optional(stack)
+    model = S.Model(
         dim=dim,
         embed=embed,
-        stack=draw_stack(pick, shape, draw_norm),
-        head=draw_head(pick, kind.source),
+        stack=stack,
+        head=fitting(pick, draw_head(pick, kind.source), embed, stack),
         encoder=encoder,
         share_tokens=share,
+        bridge=bridge,
         init=S.Init(std=pick(0.02, 0.1), depth_scaled=pick(False, True)),
     )
+    return with_mask_decoder(model) if pick(False, True) else model
+
+
+def with_mask_decoder(model: S.Model) -> S.Model:
+    """The model with a last block that positions ask, where it can have one."""
+    tokens = isinstance(model.embed.source, S.Tokens)
+    if not tokens or all(a.causal for a in selves(model.stack)):
+        return model
+    head = model.head if isinstance(model.head, S.Vocabulary) else S.Vocabulary(dense=True)
+    changed = S.override(model, "head", replace(head, enhanced=LENGTH))
+    changed = S.override(changed, "embed.memory", 0)
+    changed = S.override(changed, "stack.reversible", False)
+    for path, *_, attention in attentions(model):
+        changed = S.override(changed, f"{path}.causal", False) if attention.causal else changed
+    for name in ("block", *(f"others.{i}" for i in range(len(model.stack.others)))):
+        changed = S.override(changed, f"stack.{name}.*.place", "post")
+    return model if S.problems(changed) else changed
 
 
 def sample(seed: int, causal: bool | None = None) -> S.Model:

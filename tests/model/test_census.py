@@ -14,7 +14,10 @@ from anyformer.spec import (
     Buckets,
     Choices,
     Classes,
+    Convolution,
     Detect,
+    Disentangled,
+    Distances,
     Gated,
     LayerNorm,
     Learned,
@@ -32,6 +35,7 @@ from anyformer.spec import (
     SoftCap,
     Span,
     Temperature,
+    Transform,
     Untied,
     Values,
     Vocabulary,
@@ -60,9 +64,10 @@ CHANGES = [
     {"stack.schedule": Shared(unique=1)},
     {"stack.schedule": Sandwich()},
     {"stack.reversible": True},
-    {"embed.memory": 2, "embed.types": 2, "embed.norm": RMSNorm()},
+    {"embed.memory": 2, "embed.types": 2, "embed.langs": 3, "embed.norm": RMSNorm()},
     {"embed.position": Sinusoidal()},
     {"embed.position": Learned(length=8, offset=2)},
+    {f"{SELF}.k_bias": False},
     {"head": Vocabulary(tied=False, bias=True)},
     {"head": Vocabulary(dense=True, norm=LayerNorm())},
     {"head": Project(size=3)},
@@ -71,19 +76,42 @@ CHANGES = [
     {"head": Pooler()},
     {"head": Choices(hidden=5, dropout=0.1)},
     {"head": Choices()},
+    {"head": Choices(pool="mean", transform=Transform(norm=LayerNorm()), pool_dropout=0.1)},
+    {"head": Classes(count=3, hidden=5, transform=Transform(bias=False))},
+    {"head": Span(transform=Transform(act="relu"))},
+    {"head": Project(size=3, transform=Transform(norm=RMSNorm()))},
+    {"head": Vocabulary(dense=True, dense_bias=False)},
     {"head": Span(dropout=0.1)},
     {"head": Detect()},
     {"head": None},
 ]
 NARROW = [
     {"embed.dim": 8},
+    {"embed.dim": 8, "embed.norm": RMSNorm(), "embed.bias": False, "embed.wide_norm": True},
+    {"embed.dim": 8, "head": Vocabulary(dense=True, wide=True, norm=LayerNorm())},
+    {"stack.convolution": Convolution(kernel=5, groups=2)},
+    {"stack.block.*.place": "post", "head.enhanced": 8},
+    {"stack.block.*.place": "post", "head.enhanced": 8, "stack.convolution": Convolution()},
     {"embed.dim": 16},
     {"embed.dim": 8, "head": Vocabulary(dense=True, norm=RMSNorm())},
     {"embed.dim": 8, "head": Vocabulary(tied=False)},
+    {"embed.dim": 8, "embed.wide": True, "embed.bias": False, "stack.out": 8},
+    {"stack.out": 8, "embed.types": 2},
+    {"stack.out": 8, "head": Classes(count=3, hidden=5)},
     {"head": None, "embed.source": Values(size=5, bias=False)},
     {"head": None, "embed.source": Values()},
     {"head": None, "embed.source": Patches(image=4, patch=2, bias=False)},
     {"head": Pooler(), "embed.dim": 8, "embed.source": Patches(image=4, patch=2, cls=False)},
+]
+APART = {"stack.distances": Distances(reach=4)}
+BUCKETS = {"stack.distances": Distances(reach=9, buckets=4, norm=LayerNorm())}
+DISENTANGLED = [
+    APART | {f"{SELF}.disentangled": Disentangled()},
+    APART | {f"{SELF}.disentangled": Disentangled(bias=False, p2c=False)},
+    BUCKETS | {f"{SELF}.disentangled": Disentangled(shared=True)},
+    BUCKETS | {f"{SELF}.disentangled": Disentangled(shared=True), f"{SELF}.kv_heads": 2},
+    BUCKETS | {f"{SELF}.disentangled": Disentangled(shared=True), f"{SELF}.collaborate": 0.5},
+    BUCKETS | {f"{SELF}.disentangled": Disentangled(c2p=False), f"{SELF}.memory": 2},
 ]
 WITH_TABLES = [  # their products are counted by another convention than eager's
     {f"{SELF}.relative": (Shaw(clip=2, key_side=True),)},
@@ -97,6 +125,7 @@ def specs(names, changes):
 
 
 ALL = specs(("encoder", "decoder", "encoder-decoder"), CHANGES) + specs(("encoder",), NARROW)
+ALL += specs(("encoder", "decoder"), DISENTANGLED)
 
 
 def inputs(spec):

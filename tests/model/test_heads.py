@@ -1,4 +1,4 @@
-"""Heads that ask for more than ids and labels: choices, spans, replaced tokens, numbers."""
+"""Heads that ask for more than ids and labels: choices, spans, replaced tokens, last tokens."""
 
 import pytest
 import torch
@@ -112,6 +112,60 @@ def test_dropout_acts_in_training_alone(head):
     assert torch.equal(answer(), answer())
     model.train()
     assert not torch.equal(answer(), answer())
+
+
+@pytest.mark.parametrize("token", [None, 10])
+def test_the_last_real_token_is_read(token):
+    model = model_of(S.Classes(count=3, pool="last", token=token))
+    ids = torch.tensor([[1, 2, 3, 4], [5, 6, 10, 10], [10, 10, 7, 8]])
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 1, 1]])
+    found = model(ids, attention_mask=mask).logits
+    for row in range(3):
+        alone = model(ids[row, mask[row].bool()][None]).logits
+        torch.testing.assert_close(found[row : row + 1], alone)
+    vectors = model.embed.token(ids)
+    torch.testing.assert_close(found, model(inputs_embeds=vectors, attention_mask=mask).logits)
+
+
+def test_an_id_that_pads_is_no_last_token():
+    model = model_of(S.Classes(count=3, pool="last", token=10))
+    states = model(IDS[0]).last_hidden_state
+    assert IDS[0, 2].tolist() == [8, 9, 10, 0]
+    ids = IDS[0].clone()
+    ids[2, 3] = 10
+    states = model(ids).last_hidden_state
+    at = torch.tensor([3, 3, 1])
+    torch.testing.assert_close(model(ids).logits, model.head.out(states[torch.arange(3), at]))
+    ids[0] = 10  # no other: the first is read
+    torch.testing.assert_close(model(ids).logits[0], model.head.out(model(ids)[1][0, 0]))
+
+
+def test_the_last_marked_token_is_read():
+    model = model_of(S.Classes(count=3, pool="marked", token=4))
+    ids = torch.tensor([[4, 1, 4, 2], [3, 4, 5, 4]])
+    states = model(ids, attention_mask=torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]))
+    wanted = model.head.out(states.last_hidden_state[[0, 1], [2, 1]])
+    torch.testing.assert_close(states.logits, wanted)
+    with pytest.raises(InputError, match="every row needs one"):
+        model(ids.clamp(max=3))
+    with pytest.raises(InputError, match="pass them"):
+        model(inputs_embeds=torch.zeros(2, 4, 8))
+
+
+def test_an_optional_cross_attention_may_go_unused():
+    spec = model_of(S.Project(size=3)).spec
+    cross = S.Sublayer(branch=S.Attention(heads=2, cross=True, optional=True), place="post")
+    own, feed = spec.stack.block
+    both = build(S.override(spec, "stack.block", (own, cross, feed))).eval()
+    without = build(spec).eval()
+    kept = {k: v for k, v in both.state_dict().items() if ".0.1." not in k}
+    without.load_state_dict({k.replace(".0.2.", ".0.1."): v for k, v in kept.items()})
+    ids, context = IDS[0], torch.randn(3, 5, 8)
+    torch.testing.assert_close(both(ids).logits, without(ids).logits)
+    assert not torch.equal(both(ids, encoder_hidden_states=context).logits, both(ids).logits)
+    must = build(S.override(both.spec, "stack.block.1.branch.optional", False))
+    with pytest.raises(InputError, match="nothing to read"):
+        must(ids)
 
 
 def test_a_skipped_token_has_no_place():

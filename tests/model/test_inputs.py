@@ -35,6 +35,7 @@ SPECS = {
     "decoder": recipe("decoder", **TINY, vocab=11, length=6),
     "encoder": recipe("encoder", **TINY, vocab=11, length=6),
     "typed": S.override(recipe("encoder", **TINY, vocab=11, length=6), "embed.types", 2),
+    "spoken": S.override(recipe("encoder", **TINY, vocab=11, length=6), "embed.langs", 2),
     "both": recipe("encoder-decoder", **TINY, vocab=11, length=6),
     "attender": attender(),
     "xl": recipe("transformer-xl", **TINY, hidden=16, vocab=11, memory=4, dropout=0.0),
@@ -102,6 +103,9 @@ BAD = [
     ("decoder", {"token_type_ids": ONES}, "leave token_type_ids out"),
     ("typed", {"token_type_ids": ONES + 1}, r"token_type_ids hold 2, outside 0\.\.1"),
     ("typed", {"token_type_ids": ONES[:, :2]}, "token_type_ids must have shape"),
+    ("decoder", {"langs": ONES}, "leave langs out"),
+    ("spoken", {"langs": ONES + 1}, r"langs hold 2, outside 0\.\.1"),
+    ("spoken", {"langs": ONES[:, :2]}, "langs must have shape"),
     ("decoder", {"position_ids": ONES[:, :2]}, "position_ids must have shape"),
     ("decoder", {"position_ids": ONES * 6}, "position_ids reach 6, beyond 5"),
     ("decoder", {"position_ids": ONES - 2}, "position_ids hold -1"),
@@ -242,6 +246,7 @@ GOOD = [
     ("decoder", {"labels": IDS.int()}),
     ("decoder", {"labels": torch.where(IDS < 4, -100, IDS)}),
     ("typed", {"token_type_ids": ONES}),
+    ("spoken", {"langs": ONES}),
     ("classes", {"labels": torch.tensor([0, 2])}),
     ("tags", {"labels": IDS % 3}),
     ("both", {"decoder_input_ids": START, "attention_mask": ONES}),
@@ -263,3 +268,11 @@ def test_types_default_to_zero():
     model = build(SPECS["typed"])
     assert torch.equal(model(IDS).logits, model(IDS, token_type_ids=ONES * 0).logits)
     assert not torch.equal(model(IDS).logits, model(IDS, token_type_ids=ONES).logits)
+
+
+def test_languages_that_are_not_said_add_nothing():
+    model = build(SPECS["spoken"])
+    assert not torch.equal(model(IDS).logits, model(IDS, langs=ONES).logits)
+    with torch.no_grad():
+        model.embed.language.weight[1] = 0
+    assert torch.equal(model(IDS).logits, model(IDS, langs=ONES).logits)

@@ -19,7 +19,7 @@ MASKS = {
     "left padding": Causal() & Padding(KEEP, True),
     "documents": Causal() & Documents(torch.arange(20)[None].repeat(2, 1) // 7),
     "prefix": Causal() | Prefix(torch.tensor([3, 11])),
-    "blocks": Blocks(4, 5, random=1),
+    "blocks": Blocks(4, 5),
 }
 RELATIVES = {
     "none": None,

@@ -10,6 +10,7 @@ from anyformer.ops.mask import (
     Blocks,
     Causal,
     Documents,
+    Drawn,
     Or,
     Padding,
     Prefix,
@@ -67,25 +68,27 @@ def test_prefix():
     assert torch.equal(seen(mask, batch=2)[1, 0], seen(Causal())[0, 0])
 
 
-def test_blocks_without_random_ones():
-    mask = Blocks(size=1, count=6, near=3, ends=1, random=0)
+def test_blocks():
+    mask = Blocks(size=1, count=6)
     want = matrix("xxxxxx", "xxx..x", "xxxx.x", "x.xxxx", "x..xxx", "xxxxxx")
     assert torch.equal(seen(mask, queries=6, keys=6)[0, 0], want)
-    wide = Blocks(size=2, count=6, near=3, ends=1, random=0)
+    wide = Blocks(size=2, count=6)
     doubled = want.repeat_interleave(2, 0).repeat_interleave(2, 1)
     assert torch.equal(seen(wide, queries=12, keys=12)[0, 0], doubled)
+    assert torch.equal(seen(wide, queries=11, keys=11)[0, 0], doubled[:11, :11])
 
 
-def test_random_blocks_are_fixed_by_the_seed_and_about_as_many_as_asked():
-    def drawn(random, seed=0):
-        mask = Blocks(size=1, count=64, near=1, ends=0, random=random, seed=seed)
-        return seen(mask, heads=4, queries=64, keys=64)
-
-    assert torch.equal(drawn(3), drawn(3))
-    assert not torch.equal(drawn(3), drawn(3, seed=1))
-    assert not torch.equal(drawn(3)[0, 0], drawn(3)[0, 1])  # each head its own
-    assert 3.0 < drawn(3).float().sum(-1).mean() < 5.0  # its own block and about 3 others
-    assert drawn(0).sum() == 4 * 64
+def test_drawn_blocks():
+    ids = torch.tensor([[[-1, -1], [2, 2], [0, 1]], [[-1, -1], [0, 2], [-1, 1]]])
+    mask = Drawn(size=2, ids=ids)
+    found = seen(mask, heads=2, queries=6, keys=6)
+    one = matrix("......", "......", "....xx", "....xx", "xxxx..", "xxxx..")
+    other = matrix("......", "......", "xx..xx", "xx..xx", "..xx..", "..xx..")
+    assert torch.equal(found[0, 0], one)
+    assert torch.equal(found[0, 1], other)
+    assert mask.times(*map(torch.tensor, (0, 2, 5))) == 2
+    both_kinds = Blocks(size=2, count=3) | mask
+    assert seen(both_kinds, heads=2, queries=6, keys=6).all()
 
 
 def test_composition():
@@ -130,7 +133,11 @@ LEAVES = st.one_of(
         lambda ids: Documents(torch.tensor([ids]))
     ),
     st.integers(0, KEYS).map(lambda n: Prefix(torch.tensor([n]))),
-    st.integers(0, 3).map(lambda n: Blocks(size=2, count=5, random=n, ends=0)),
+    st.lists(st.integers(-1, 4), min_size=10, max_size=10).map(
+        lambda ids: Drawn(2, torch.tensor(ids).view(1, 5, 2))
+    ),
+    st.just(Blocks(size=2, count=5)),
+    st.integers(0, 3).map(lambda n: Blocks(size=2, count=5, near=2 * n + 1, ends=0)),
 )
 MASKS = st.recursive(
     LEAVES,
@@ -162,3 +169,5 @@ def test_spans_are_tight_where_it_pays():
     assert (Causal() & Window(2)).span(5, 6, 10) == (4, 7)
     assert Window(3).span(0, 1, 10) == (0, 4)
     assert (Window(2) | Causal()).span(5, 6, 10) == (0, 8)
+    assert Blocks(size=2, count=10, ends=0).span(7, 8, 20) == (4, 12)
+    assert Blocks(size=2, count=10).span(7, 8, 20) == (0, 20)

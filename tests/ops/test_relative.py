@@ -4,10 +4,19 @@ import math
 
 import pytest
 import torch
+from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 from transformers.models.t5.modeling_t5 import T5Attention
 
 import anyformer.ops.relative as relative_
-from anyformer.ops.relative import Relative, alibi_slopes, merge, scores, skew, t5_bucket
+from anyformer.ops.relative import (
+    Relative,
+    alibi_slopes,
+    log_bucket,
+    merge,
+    scores,
+    skew,
+    t5_bucket,
+)
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 5), (4, 1), (3, 5), (5, 3), (4, 4), (1, 1)])
@@ -153,3 +162,14 @@ def test_slopes():
     torch.testing.assert_close(alibi_slopes(12), torch.stack(twelve))
     assert alibi_slopes(1).tolist() == [2**-8]
     assert len(alibi_slopes(7)) == 7
+
+
+@pytest.mark.parametrize(("count", "reach"), [(256, 512), (8, 24), (6, 100), (4, 5)])
+def test_log_buckets_equal_those_of_transformers(count, reach):
+    distance = torch.arange(-3 * reach, 3 * reach + 1)
+    found = log_bucket(distance, count, reach)
+    assert torch.equal(found, make_log_bucket_position(distance, count, reach).long())
+    half = count // 2
+    assert found[distance.abs() <= half].tolist() == list(range(-half, half + 1))
+    assert log_bucket(torch.tensor([reach - 1, reach]), count, reach)[0] == count - 1
+    assert (found[distance >= reach] >= count).all()

@@ -10,6 +10,14 @@ from anyformer.recipes import recipe
 
 LLAMA = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads")
 NEOX = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+OPT_350M = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "ffn_dim": 4096,
+    "word_embed_proj_dim": 512,
+    "do_layer_norm_before": False,
+}
 OPT_1B = {
     "hidden_size": 2048,
     "num_hidden_layers": 24,
@@ -41,8 +49,12 @@ SIZES = {  # family -> fields of config.json by published size
         "20b": {},
         "pythia-410m": dict(zip(NEOX, (1024, 24, 16, 4096), strict=True)) | {"vocab_size": 50304},
     },
-    "opt": {"125m": {}, "1.3b": OPT_1B},
+    "opt": {"125m": {}, "350m": OPT_350M, "1.3b": OPT_1B},
     "gemma2": {"2b": {}},
+    "gemma3_text": {
+        "4b": {},
+        "1b": dict(zip(LLAMA, (1152, 26, 4, 1), strict=True)) | {"intermediate_size": 6912},
+    },
 }
 CASES = [(family, size) for family in SIZES if family in FAMILIES for size in SIZES[family]]
 

@@ -40,6 +40,8 @@ ENCODERS = {
     "roberta": ("RobertaModel", LONG),
     "xlm-roberta": ("XLMRobertaModel", {**LONG, "vocab_size": 250002}),
     "roberta-prelayernorm": ("RobertaPreLayerNormModel", LONG),
+    "xlm": ("XLMWithLMHeadModel", {}),
+    "modernbert": ("ModernBertForMaskedLM", {}),
 }
 
 

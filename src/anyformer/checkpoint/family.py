@@ -7,20 +7,22 @@ written wrongly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
 
 from anyformer import spec as S
 from anyformer.checkpoint.keymap import Row
+from anyformer.checkpoint.labels import with_head
 from anyformer.errors import CheckpointError, known_or_raise
 from anyformer.recipes import recipe
+from anyformer.spec.walk import explicit
 
 Config = dict[str, Any]
 Rows = Callable[[S.Model], Iterator[Row]]
-Weights = dict[str, Tensor]
+Weights = Mapping[str, Tensor]  # read from disk one at a time
 same = lambda value: value
 
 
@@ -66,6 +68,21 @@ def at(key: str, default: Any, *paths: str) -> Field:
     return Field(key, default, paths)
 
 
+def with_defaults(
+    fields: tuple[Field, ...], leave: tuple[str, ...] = (), **defaults: Any
+) -> tuple[Field, ...]:
+    """Fields with other defaults where they are named, without those that are left out."""
+    kept = (f for f in fields if f.key not in leave)
+    return tuple(replace(f, default=defaults.get(f.key, f.default)) for f in kept)
+
+
+def changed(tree: Any, values: Mapping[str, Any]) -> Any:
+    """A spec or a part of one with the values at these paths."""
+    for path, value in values.items():
+        tree = S.override(tree, path, value)
+    return tree
+
+
 def as_it_is(config: Config, weights: Weights) -> Config:
     """The weights say nothing about the spec."""
     return config
@@ -77,6 +94,17 @@ def no_rows(spec: S.Model) -> Iterator[Row]:
 
 
 @dataclass(frozen=True)
+class Part:
+    """One side of an encoder-decoder as a model by itself, and its key rows."""
+
+    take: Callable[[S.Model], S.Model]
+    rows: Rows
+    leaves: str  # how the keys of the other side start
+    says: Config  # fields that the class itself sets
+    alias: Mapping[str, str] = field(default_factory=dict)  # a key of the whole -> of the part
+
+
+@dataclass(frozen=True)
 class Task:
     """A head: the class that carries it, its spec, its key rows (without the body's prefix)."""
 
@@ -84,6 +112,8 @@ class Task:
     head: Callable[[S.Model, Config], S.Head | None]
     rows: Rows = no_rows
     tied: tuple[str, ...] = ()  # their keys that repeat others and are left out of files
+    prefix: str | None = None  # of the body's keys, where not the family's
+    part: Part | None = None  # where the file holds one side of the model alone
 
 
 @dataclass(frozen=True)
@@ -107,6 +137,12 @@ class Family:
         """What stands before the body's keys where there is a head."""
         return f"{self.prefix}." if self.prefix else ""
 
+    def lead_of(self, task: str) -> str:
+        """What stands before the body's keys with the head of a task."""
+        own = self.tasks[task].prefix
+        lead = self.lead if own is None else f"{own}."
+        return "" if task == self.base else lead
+
     def task(self, name: str | None, config: Config) -> str:
         """A task by name, or the one that config.json names as its architecture."""
         if name is not None:
@@ -117,8 +153,9 @@ class Family:
 
     def spec_of(self, config: Config, task: str) -> S.Model:
         """The spec of a config.json with the head of a task."""
+        part = self.tasks[task].part
         for key, allowed in self.only.items():
-            if config.get(key, allowed) != allowed:
+            if config.get(key, allowed) != allowed and not (part and key in part.says):
                 raise CheckpointError(
                     f"config.json: {self.model_type} with {key}={config[key]!r} has no part here "
                     f"yet; {key}={allowed!r} has"
@@ -135,23 +172,18 @@ class Family:
                 body = S.override(body, path, value)
         for joint in self.joint:
             body = joint.read(body, config)
+        body = body if part is None else part.take(body)
         return S.check(S.override(body, "head", self.tasks[task].head(body, config)))
 
     def config_of(self, spec: S.Model, task: str, kept: Config) -> Config:
         """The config.json of a spec; kept fields that say nothing about the spec stay."""
-        config: Config = dict(kept)
-        plain = spec
-        for joint in self.joint:
-            plain = joint.undo(plain)
-        for f in (f for f in self.fields if f.paths):
-            now = S.get(plain, f.paths[0])
-            if f.key not in kept or f.value(kept) != now:  # else in the words that were read
-                config[f.key] = f.write(now)
-        for joint in self.joint:
-            config |= joint.write(spec)
+        part = self.tasks[task].part  # the fields of the whole are the kept ones
+        config = self._fields(spec, kept) if part is None else kept | part.says
         config["model_type"] = self.model_type
         config["architectures"] = [self.tasks[task].architecture]
-        changes = S.diff(self.spec_of(config, task), spec)
+        if self.spec_of(config, task).head != spec.head:
+            config = with_head(config, spec.head)
+        changes = S.diff(explicit(self.spec_of(config, task)), explicit(spec))
         if changes:
             raise CheckpointError(
                 f"a {self.model_type} config.json can't say {changes[0]}"
@@ -160,12 +192,28 @@ class Family:
             )
         return config
 
+    def _fields(self, spec: S.Model, kept: Config) -> Config:
+        """Kept fields and what single fields and joints say of a spec."""
+        config: Config = dict(kept)
+        plain = spec
+        for joint in self.joint:
+            plain = joint.undo(plain)
+        spelt = explicit(plain)
+        for f in (f for f in self.fields if f.paths):
+            now = S.get(plain, f.paths[0])
+            now = S.get(spelt, f.paths[0]) if now is None and not f.nullable else now
+            if f.key not in kept or f.value(kept) != now:  # else in the words that were read
+                config[f.key] = f.write(now)
+        for joint in self.joint:
+            config |= joint.write(spec)
+        return config
+
     def rows(self, spec: S.Model, task: str) -> list[Row]:
         """All rows of a model with the head of a task."""
-        prefix = "" if task == self.base else self.lead
+        prefix, part = self.lead_of(task), self.tasks[task].part
         body = [
             Row(tuple(prefix + key for key in item.theirs), item.ours, item.steps)
-            for item in self.body(spec)
+            for item in (self.body(spec) if part is None else part.rows(spec))
         ]
         return [*body, *self.tasks[task].rows(spec)]
 

@@ -6,65 +6,81 @@ refused.
 
 from __future__ import annotations
 
-import json
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from anyformer import spec as S
-from anyformer.checkpoint import families, keymap, native
+from anyformer.checkpoint import families, keymap, native, writer
+from anyformer.checkpoint import folder as folders
 from anyformer.checkpoint.family import FAMILIES, Config, Family
-from anyformer.errors import CheckpointError, known_or_raise
-from anyformer.model.model import Model, build
+from anyformer.checkpoint.fill import Watch, check, empty, fill, nothing
+from anyformer.checkpoint.labels import Labels, counted, with_labels
+from anyformer.checkpoint.labels import labels as labelled
+from anyformer.checkpoint.native import Origin
+from anyformer.checkpoint.reader import Piece, Place, Stored
+from anyformer.errors import AnyformerError, CheckpointError, known_or_raise
+from anyformer.model.model import Model
 
-CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
+__all__ = ["CONFIG", "Origin", "load", "read_config", "save"]
+CONFIG = "config.json"
+CODE = ("auto_map", "trust_remote_code", "custom_pipelines", "_attn_implementation_internal")
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+DEEPEST = 10_000  # layers; a file that asks for more is not looked at
 log = logging.getLogger("anyformer")
 assert families  # importing it makes the families known
 
 
-@dataclass(frozen=True)
-class Origin:
-    """Where a model came from: what its folder said beyond the spec, for saving it back."""
+def load(
+    folder: Path,
+    task: str | None,
+    place: Place = Place(),
+    watch: Watch = nothing,
+    stored: Stored | None = None,
+    labels: Labels = None,
+) -> Model:
+    """The model of a Hugging Face folder, with the head of a task or its own.
 
-    family: str
-    task: str
-    config: Config
-
-
-def load(folder: Path, task: str | None) -> Model:
-    """The model of a Hugging Face folder, with the head of a task or its own."""
-    config = read_config(folder / CONFIG)
-    family = family_of(config, folder / CONFIG)
+    `stored` are its tensors where they were found already, in pickles for example; `labels` the
+    number or the names of what the head tells apart, where not as config.json says.
+    """
+    file = folders.inside(folder, CONFIG)
+    config = read_config(file)
+    family = family_of(config, file)
     chosen = family.task(task, config)
-    weights = read_weights(folder)
-    config = family.settle(config, weights)
-    with torch.device("meta"):
-        model = build(family.spec_of(config, chosen))
-    rows = family.rows(model.spec, chosen)
-    theirs = _named(weights, family, chosen, rows)
-    theirs = _without_other_heads(theirs, family, model.spec, rows)
+    stored = folders.stored(folder) if stored is None else stored
+    config = family.settle(config, stored)
+    config = config if labels is None else with_labels(config, labels)
+    model = _empty(family, config, chosen, file)
+    ours = model.state_dict()
+    rows = [r for r in family.rows(model.spec, chosen) if all(key in ours for key in r.ours)]
+    named = _named(stored.entries, family, chosen, rows)
+    theirs = _without_other_heads(named, family, model.spec, rows)
+    spare = named.keys() - theirs.keys()
+    theirs = theirs if task is None else _without_strangers(theirs, family, config, rows)
+    theirs = Stored(theirs if labels is None else _relabelled(theirs, rows, model, config))
     own = (config.get("architectures") or [None])[0] == family.tasks[chosen].architecture
-    fresh = set() if own else _missing_head(theirs, rows)
-    wanted = [key for key in model.state_dict() if key not in fresh]
-    found = keymap.load(theirs, [r for r in rows if not set(r.ours) & fresh], wanted, str(folder))
-    _fill(model, found, fresh)
-    model.origin = Origin(family.model_type, chosen, config)
+    fresh = set() if own and labels is None else _missing_head(theirs, rows)
+    wanted = [key for key in ours if key not in fresh]
+    rows = [r for r in rows if not set(r.ours) & fresh]
+    check(model, rows, theirs, str(file))
+    keymap.load(theirs.metas(), rows, wanted, str(folder))
+    fill(model, rows, theirs, place, fresh, watch)
+    kept = {key: place.put(named[key].read(), key) for key in spare if own}  # saved with it again
+    model.origin = Origin(family.model_type, chosen, config, kept)
     return model.eval()
 
 
 def read_config(file: Path) -> Config:
-    """config.json as a dict."""
-    try:
-        config = json.loads(file.read_text("utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"{file} is not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{file} holds {type(config).__name__}, not an object of fields")
-    return config
+    """config.json as a dict, without the fields that name code."""
+    config = folders.read_json(file)
+    named = [key for key in CODE if config.get(key)]
+    if named:
+        log.warning("%s: %s ignored: code of a folder is never run", file, ", ".join(named))
+    if not isinstance(config.get("architectures") or [], list):
+        raise CheckpointError(f"{file}: architectures is no list of class names")
+    return {key: value for key, value in config.items() if key not in CODE}
 
 
 def family_of(config: Config, file: Path) -> Family:
@@ -77,41 +93,47 @@ def family_of(config: Config, file: Path) -> Family:
     return FAMILIES[name]
 
 
-def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder."""
-    if not (folder / INDEX).is_file():
-        if not (folder / WEIGHTS).is_file():
-            raise CheckpointError(f"{folder} has neither {WEIGHTS} nor {INDEX}")
-        return native.read_weights(folder / WEIGHTS)
-    shards = sorted(set(read_config(folder / INDEX).get("weight_map", {}).values()))
-    tensors: dict[str, Tensor] = {}
-    for shard in shards:
-        if Path(shard).name != shard:
-            raise CheckpointError(f"{folder / INDEX} names {shard!r}, outside the folder: refused")
-        if not (folder / shard).is_file():
-            raise CheckpointError(f"{folder} lacks the shard {shard} that {INDEX} names")
-        tensors |= native.read_weights(folder / shard)
-    return tensors
+def _empty(family: Family, config: Config, task: str, file: Path) -> Model:
+    """The model that config.json describes, with shapes alone."""
+    depth = max((f.value(config) for f in family.fields if f.option == "depth"), default=0)
+    if isinstance(depth, int) and depth > DEEPEST:
+        raise CheckpointError(f"{file} asks for {depth} layers, beyond {DEEPEST}: refused")
+    try:
+        return empty(family.spec_of(config, task))
+    except AnyformerError as error:
+        said = str(error).removeprefix("config.json: ")
+        raise CheckpointError(f"{file}: {said}") from error
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
+        said = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{file} has a field of a kind it can't be: {said}") from error
 
 
 def _named(
-    tensors: dict[str, Tensor], family: Family, task: str, rows: list[keymap.Row]
-) -> dict[str, Tensor]:
+    tensors: dict[str, Piece], family: Family, task: str, rows: list[keymap.Row]
+) -> dict[str, Piece]:
     """Keys as the rows spell them: today's names, the body's prefix there or not, no copies."""
-    prefix = family.lead
+    lead, part = family.lead_of(task), family.tasks[task].part
+    leads = sorted({family.lead, *map(family.lead_of, family.tasks)}, key=len, reverse=True)
     tied = set(family.tasks[task].tied) - {key for item in rows for key in item.theirs}
     bare_rows = family.rows(_spec_free(family), family.base)
     bodies = {k for item in bare_rows for k in item.theirs}
-    out: dict[str, Tensor] = {}
+    own = {key for item in rows for key in item.theirs if key.startswith(lead)}
+    bodies |= {_counted(key.removeprefix(lead)) for key in own}
+    out: dict[str, Piece] = {}
+    left: list[str] = []  # of a side that the task has no use for
     for key, tensor in tensors.items():
         for old, new in OLD_NAMES.items():
             key = key.replace(old, new)
         if key.endswith(family.ignore) or key in tied:
             continue
-        bare = key.removeprefix(prefix)
-        if _counted(bare) in bodies or task == family.base:
-            key = bare if task == family.base else prefix + bare
-        out[key] = tensor
+        bare = key.removeprefix(next((start for start in leads if key.startswith(start)), ""))
+        if part is not None and bare.startswith(part.leaves):
+            left.append(key)
+            continue
+        bare = bare if part is None else part.alias.get(bare, bare)
+        out[lead + bare if _counted(bare) in bodies or task == family.base else key] = tensor
+    if left:
+        log.warning("%d weights of the other side are left out, %s first", len(left), left[0])
     return out
 
 
@@ -128,8 +150,8 @@ def _spec_free(family: Family) -> S.Model:
 
 
 def _without_other_heads(
-    theirs: dict[str, Tensor], family: Family, spec: S.Model, rows: list[keymap.Row]
-) -> dict[str, Tensor]:
+    theirs: dict[str, Piece], family: Family, spec: S.Model, rows: list[keymap.Row]
+) -> dict[str, Piece]:
     """The tensors less those of other tasks' heads, which are named in the log."""
     used = {key for item in rows for key in item.theirs}
     others = {key for task in family.tasks.values() for key in task.tied}
@@ -142,7 +164,40 @@ def _without_other_heads(
     return {key: tensor for key, tensor in theirs.items() if key not in spare}
 
 
-def _missing_head(theirs: dict[str, Tensor], rows: list[keymap.Row]) -> set[str]:
+def _without_strangers(
+    theirs: dict[str, Piece], family: Family, config: Config, rows: list[keymap.Row]
+) -> dict[str, Piece]:
+    """The tensors less the heads of a class that is not known here, which are named in the log.
+
+    They stand beside the body's prefix in the file. Where no task is asked for, they are errors.
+    """
+    named = (config.get("architectures") or [None])[0]
+    ours = {task.architecture for task in family.tasks.values()}
+    led = lambda piece: bool(family.lead) and piece.key.startswith(family.lead)
+    if named is None or named in ours or not any(map(led, theirs.values())):
+        return theirs
+    used = {key for item in rows for key in item.theirs}
+    spare = {key for key, piece in theirs.items() if key not in used and not led(piece)}
+    if spare:
+        listed = ", ".join(sorted(spare))
+        log.warning("weights of %s, a class unknown here, are left out: %s", named, listed)
+    return {key: piece for key, piece in theirs.items() if key not in spare}
+
+
+def _relabelled(
+    theirs: dict[str, Piece], rows: list[keymap.Row], model: Model, config: Config
+) -> dict[str, Piece]:
+    """The tensors less those of the head's last map that was made for other labels."""
+    count = counted(model.spec.head)
+    if count != labelled(config):
+        said = "has no labels" if count is None else f"has always {count}"
+        raise CheckpointError(f"labels: the head of this task {said}; choose another by task=")
+    last = [r for r in rows if all(key.startswith("head.out.") for key in r.ours)]
+    keys = {k for r in last for k in r.theirs if k in theirs and theirs[k].meta().shape[0] != count}
+    return {key: tensor for key, tensor in theirs.items() if key not in keys}
+
+
+def _missing_head(theirs: Stored, rows: list[keymap.Row]) -> set[str]:
     """Our keys of a head that the folder has nothing for: they start fresh, and that is said."""
     head = [r for r in rows if all(key.startswith("head.") for key in r.ours)]
     names = {key for r in head if not set(r.theirs) & theirs.keys() for key in r.ours}
@@ -151,20 +206,24 @@ def _missing_head(theirs: dict[str, Tensor], rows: list[keymap.Row]) -> set[str]
     return names
 
 
-def _fill(model: Model, found: dict[str, Tensor], fresh: set[str]) -> None:
-    """Put tensors into a model of shapes alone; what starts fresh is drawn."""
-    if fresh:
-        drawn = build(S.override(model.spec, "stack.depth", 1)).state_dict()
-        found = found | {key: drawn[key] for key in fresh}
-    native.check(model.state_dict(), found, Path(CONFIG))
-    native.restore_constants(model, found)
-    model.load_state_dict(found, assign=True)
-
-
-def save(model: Model, folder: Path, origin: Origin) -> None:
+def save(
+    model: Model, folder: Path, origin: Origin, max_shard_size: int | str = writer.SHARD
+) -> None:
     """Write a model as its family's folder."""
-    family = FAMILIES[origin.family]
+    family = FAMILIES[known_or_raise(origin.family, FAMILIES, "family", CheckpointError)]
     config = family.config_of(model.spec, origin.task, origin.config)
-    ours = {k: t.detach().cpu() for k, t in model.state_dict().items()}
-    tensors = keymap.save(ours, family.rows(model.spec, origin.task))
-    native.write(folder, {WEIGHTS: tensors}, CONFIG, config)
+    ours, rows = model.state_dict(), family.rows(model.spec, origin.task)
+    known = {key for item in rows for key in item.ours}
+    keymap.complain("the model has parameters without a row", set(ours) - known, known)
+    units = [_unit(item, ours) for item in rows if all(key in ours for key in item.ours)]
+    units += [_unit(keymap.row(key, key), origin.spare) for key in origin.spare]
+    native.write(folder, units, max_shard_size, {CONFIG: config})
+    (folder / native.SPEC).unlink(missing_ok=True)  # of an earlier save, which it would belie
+
+
+def _unit(item: keymap.Row, ours: dict[str, Tensor]) -> writer.Unit:
+    """Their tensors of a row, made when they are written."""
+    held = {key: ours[key].detach() for key in item.ours}
+    shapes = keymap.backwards(item, {key: tensor.to("meta") for key, tensor in held.items()})
+    sizes = {key: tensor.nbytes for key, tensor in shapes.items()}
+    return writer.Unit(sizes, lambda: keymap.backwards(item, held))

@@ -8,13 +8,14 @@ disagree.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from anyformer.errors import CheckpointError
+from anyformer.spec import Stack
 
 Tensors = list[Tensor]
 SHOWN = 5  # keys that an error lists
@@ -50,12 +51,52 @@ def linear(theirs: str, ours: str, bias: bool = True) -> Iterator[Row]:
         yield row(f"{theirs}.bias", f"{ours}.bias")
 
 
+def fused(theirs: str, ours: Sequence[str], *steps: Step) -> Iterator[Row]:
+    """Weight and bias of a linear map that holds several of ours, which the steps take apart."""
+    for kind in ("weight", "bias"):
+        yield row(f"{theirs}.{kind}", [f"{name}.{kind}" for name in ours], *steps)
+
+
+SLOTS = (*(f"0.branch.{name}" for name in ("q", "k", "v", "out")), "0.norm")
+SLOTS = (*SLOTS, "1.branch.up", "1.branch.down", "1.norm")
+
+
+def layers(depth: int, theirs: str, names: str, slots: tuple[str, ...] = SLOTS) -> Iterator[Row]:
+    """Linear maps and norms of every layer: `theirs` with {} for its number, their names in order.
+
+    The order is that of the slots: q, k, v, out, the norm of attention, up, down, the norm of the
+    feed-forward. A name of `-` has no row here.
+    """
+    for i in range(depth):
+        for name, slot in zip(names.split(), slots, strict=True):
+            if name != "-":
+                yield from linear(f"{theirs.format(i)}.{name}", f"stack.blocks.{i}.{slot}")
+
+
+ATTENTION = tuple(f"branch.{name}" for name in ("q", "k", "v", "out"))
+PARTS = {"attention": (*ATTENTION, "norm"), "cross": (*ATTENTION, "norm")}
+PARTS["feedforward"] = ("branch.up", "branch.down", "norm", "branch.gate")
+
+
+def sublayers(stack: Stack, theirs: str, names: Mapping[str, str], ours: str = "") -> Iterator[Row]:
+    """Linear maps and norms by the kind of sublayer, in the order of its parts.
+
+    In `theirs` {i} is the layer's number and {j} the sublayer's; `ours` leads to the stack.
+    """
+    for i in range(stack.depth):
+        for j, sub in enumerate(stack.block):
+            lead, own = theirs.format(i=i, j=j), f"{ours}stack.blocks.{i}.{j}"
+            for name, part in zip(names[sub.kind].split(), PARTS[sub.kind], strict=False):
+                yield from linear(f"{lead}.{name}", f"{own}.{part}")
+
+
 def each(change: Callable[[Tensor], Tensor], undo: Callable[[Tensor], Tensor]) -> Step:
     """A step that changes every tensor by itself."""
     return Step(lambda ts: [change(t) for t in ts], lambda ts: [undo(t) for t in ts])
 
 
-TRANSPOSE = each(lambda t: t.mT, lambda t: t.mT)
+turned = lambda t: t.mT if t.dim() > 1 else t  # a bias stays as it is
+TRANSPOSE = each(turned, turned)
 FLIP_ROWS = each(lambda t: t.flip(0), lambda t: t.flip(0))
 
 
@@ -82,7 +123,7 @@ def reshape(shape: tuple[int, ...], theirs: tuple[int, ...]) -> Step:
     return each(lambda t: t.reshape(shape), lambda t: t.reshape(theirs))
 
 
-def forwards(item: Row, theirs: dict[str, Tensor]) -> dict[str, Tensor]:
+def forwards(item: Row, theirs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Our tensors of a row, from theirs."""
     tensors = [theirs[key] for key in item.theirs]
     for step in item.steps:
@@ -90,7 +131,7 @@ def forwards(item: Row, theirs: dict[str, Tensor]) -> dict[str, Tensor]:
     return dict(zip(item.ours, tensors, strict=True))
 
 
-def backwards(item: Row, ours: dict[str, Tensor]) -> dict[str, Tensor]:
+def backwards(item: Row, ours: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Their tensors of a row, from ours."""
     tensors = [ours[key] for key in item.ours]
     for step in reversed(item.steps):

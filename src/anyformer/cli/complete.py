@@ -6,7 +6,9 @@ import argparse
 
 from anyformer.cli.main import VERBS
 from anyformer.recipes import recipes
+from anyformer.recipes.sizes import SIZES
 
+FOLDERS = ("convert", "verify")  # verbs whose words are folders
 EXAMPLE = """\
 source <(anyformer complete bash)
 source <(anyformer complete zsh)"""
@@ -18,6 +20,8 @@ _anyformer() {{
         COMPREPLY=($(compgen -W "{verbs}" -- "$word"))
     elif [[ ${{COMP_WORDS[1]}} == complete ]]; then
         COMPREPLY=($(compgen -W "bash zsh" -- "$word"))
+    elif [[ " {folders} " == *" ${{COMP_WORDS[1]}} "* ]]; then
+        COMPREPLY=($(compgen -d -- "$word"))
     else
         COMPREPLY=($(compgen -W "{recipes}" -- "$word") $(compgen -f -X '!*.json' -- "$word"))
     fi
@@ -32,6 +36,8 @@ _anyformer() {{
         compadd -- {verbs}
     elif [[ $words[2] == complete ]]; then
         compadd -- bash zsh
+    elif [[ " {folders} " == *" $words[2] "* ]]; then
+        _files -/
     else
         compadd -- {recipes}
         _files -g '*.json'
@@ -49,5 +55,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the script."""
     script = {"bash": BASH, "zsh": ZSH}[args.shell]
-    print(script.format(verbs=" ".join(VERBS), recipes=" ".join(recipes())), end="")
+    words = {"verbs": VERBS, "recipes": [*recipes(), *SIZES], "folders": FOLDERS}
+    print(script.format(**{name: " ".join(found) for name, found in words.items()}), end="")
     return 0

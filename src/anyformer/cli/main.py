@@ -22,6 +22,8 @@ VERBS = {
     "list": "name every recipe",
     "show": "print a model's modules, parameters, FLOPs and memory",
     "diff": "compare two models",
+    "convert": "turn a folder into safetensors, another format or another dtype",
+    "verify": "compare a folder's outputs with those of Hugging Face's library",
     "complete": "print a completion script for bash or zsh",
 }
 

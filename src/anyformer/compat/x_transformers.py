@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyformer import spec as S
-from anyformer.compat import describe
+from anyformer.compat import describe, weights
 from anyformer.compat.layers import (
     ARGUMENTS,
     CrossAttender,
@@ -39,6 +40,8 @@ __all__ = [
     "TransformerWrapper",
     "ViTransformerWrapper",
     "XTransformer",
+    "load_state_dict",
+    "state_dict",
     "top_k",
     "top_p",
 ]
@@ -236,3 +239,26 @@ class AutoregressiveWrapper(nn.Module):
         )
         new = ids[:, start.shape[1] :]
         return new[0] if one else new
+
+
+def load_state_dict(
+    model: nn.Module, state: Mapping[str, Tensor], release: str = weights.LATEST
+) -> None:
+    """Fill one of the classes above with the state dict of x-transformers' class of that name."""
+    weights.read(*_inner(model), state, release)
+
+
+def state_dict(model: nn.Module, release: str = weights.LATEST) -> dict[str, Tensor]:
+    """The state dict that x-transformers' class of that name loads; see docs/x_transformers.md."""
+    return weights.write(*_inner(model), release)
+
+
+def _inner(model: nn.Module) -> tuple[Model, str]:
+    """The model inside, and how its keys are wrapped there."""
+    if isinstance(model, AutoregressiveWrapper):
+        return model.net.model, "loss"
+    if isinstance(model, XTransformer):
+        return model.model, "pair"
+    if isinstance(model, (Layers, _Wrapper)):
+        return model.model, "layers" if isinstance(model, Layers) else "wrapper"
+    raise InputError(f"{type(model).__name__} is none of the classes of this module")

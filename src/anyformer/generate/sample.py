@@ -112,7 +112,9 @@ def _prompt(model: Model, input_ids: Tensor | None, given: dict[str, Any]) -> Pr
 def _check(model: Model, prompt: Prompt, sampling: Sampling) -> None:
     """Raise where a model can't continue a prompt, before anything is computed."""
     source, ids, name = model.spec.embed.source, prompt.ids, prompt.name
-    if not isinstance(source, S.Tokens) or not isinstance(model.spec.head, S.Vocabulary):
+    if not isinstance(source, S.Tokens) or not isinstance(
+        model.spec.head, S.Vocabulary | S.Adaptive
+    ):
         raise InputError("generate needs a model that reads tokens and has a Vocabulary head")
     if not _causal(model.spec.stack):
         raise InputError("generate needs a causal model: this one's attention looks ahead")

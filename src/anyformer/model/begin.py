@@ -55,6 +55,16 @@ def arrange(
     return Layout(positions, whole.gather(1, order), keep.gather(1, order), False, first, order)
 
 
+def primed(stack: S.Stack, mask: Tensor | None, device: torch.device) -> Past | None:
+    """A memory full of zeros for a first call, where the stack starts with one."""
+    if not stack.primed:
+        return None
+    if mask is not None and not bool(mask[:, 0].all()):
+        raise InputError("a memory of zeros stands right before a row: put padding on the right")
+    limit = stack.recurrence
+    return Past(limit=limit, length=limit, positions=torch.arange(-limit, 0, device=device)[None])
+
+
 def _keep(mask: Tensor | None, rows: int, past: Past | None) -> Tensor | None:
     """Which of all positions are real, (B, K); None if all are."""
     old = past.length if past is not None else 0

@@ -7,14 +7,17 @@ model's state_dict.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from anyformer.errors import SpecError
-from anyformer.model.census_attention import attention, relatives, self_attention, untied
+from anyformer.model.census_attention import attention, distances, relatives, self_attention, untied
 from anyformer.model.entry import Entry, dropout, entry, linear, norm, notes, table
 from anyformer.spec import (
     Absolute,
+    Adaptive,
     Choices,
     Classes,
+    Convolution,
     Detect,
     Embed,
     FeedForward,
@@ -26,6 +29,7 @@ from anyformer.spec import (
     Parallel,
     Patches,
     Pooler,
+    Pretraining,
     Project,
     Residual,
     ReZero,
@@ -34,9 +38,16 @@ from anyformer.spec import (
     Stack,
     Sublayer,
     Tokens,
+    Transform,
     Vocabulary,
     layout,
 )
+from anyformer.spec.schedule import closing
+from anyformer.spec.walk import as_read
+
+EMBED_TOLD = ("source", "dim", "position", "types", "langs", "norm", "bias", "dropout", "memory")
+STACK_TOLD = ("block", "others", "kinds", "final_norm", "out", "relative", "untied", "distances")
+STACK_TOLD += ("convolution",)
 
 
 def census(spec: Model) -> Entry:
@@ -52,7 +63,10 @@ def _model(name: str, spec: Model, shared_tokens: bool = False) -> Entry:
         encoder,
         _embed(spec.embed, spec.dim, shared_tokens),
         _stack(spec.stack, spec.dim),
-        _head(spec.head, spec) if spec.head else None,
+        _head(spec.head, as_read(spec)) if spec.head else None,
+        linear("bridge", spec.encoder.dim, spec.dim, bias=True)
+        if spec.encoder and spec.bridge
+        else None,
     )
 
 
@@ -61,16 +75,19 @@ def _model(name: str, spec: Model, shared_tokens: bool = False) -> Entry:
 
 def _embed(spec: Embed, dim: int, shared_tokens: bool) -> Entry:
     width = spec.dim or dim
+    banded = isinstance(spec.source, Tokens) and bool(spec.source.cutoffs)
+    inner = dim if spec.wide or banded else width
     cls = isinstance(spec.source, Patches) and spec.source.cls
-    told = notes(spec, "source", "dim", "position", "types", "norm", "dropout", "memory")
+    told = notes(spec, *EMBED_TOLD)
     return entry(
         "embed",
         "Embed",
-        None if shared_tokens else _source(spec, width),
-        _position(spec.position, width) if spec.position else None,
-        table("segment", spec.types, width) if spec.types else None,
-        norm("norm", spec.norm, width),
-        linear("project", width, dim, bias=True) if spec.dim is not None else None,
+        None if shared_tokens else _source(spec, width, dim),
+        _position(spec.position, inner) if spec.position else None,
+        table("segment", spec.types, inner) if spec.types else None,
+        table("language", spec.langs, inner) if spec.langs else None,
+        norm("norm", spec.norm, dim if spec.wide_norm else inner),
+        linear("project", width, dim, spec.bias) if spec.dim is not None and not banded else None,
         dropout(spec.dropout),
         detail=", ".join(filter(None, [told, "tokens of the decoder" if shared_tokens else ""])),
         cls=(width,) if cls else None,
@@ -78,8 +95,17 @@ def _embed(spec: Embed, dim: int, shared_tokens: bool) -> Entry:
     )
 
 
-def _source(spec: Embed, width: int) -> Entry | None:
+def _source(spec: Embed, width: int, dim: int) -> Entry | None:
     source = spec.source
+    if isinstance(source, Tokens) and source.cutoffs:
+        sizes = [
+            (end - low, width // source.shrink**i) for i, (low, end) in enumerate(source.bands)
+        ]
+        bands = [
+            entry(str(i), "ModuleList", table("0", count, narrow), linear("1", narrow, dim))
+            for i, (count, narrow) in enumerate(sizes)
+        ]
+        return entry("bands", "ModuleList", *bands)
     if isinstance(source, Tokens):
         return table("token", source.vocab, width)
     if isinstance(source, Patches):
@@ -103,20 +129,55 @@ def _stack(spec: Stack, dim: int) -> Entry:
         entry("blocks", "ModuleList", *_blocks(spec, dim)),
         relatives(spec.relative, self_attention(spec), dim) if spec.relative else None,
         untied(spec.untied, self_attention(spec), dim) if spec.untied else None,
+        distances(spec.distances, dim) if spec.distances else None,
+        _convolution(spec.convolution, dim) if spec.convolution else None,
+        _closing(spec, dim),
         norm("norm", spec.final_norm, dim),
-        detail=notes(spec, "block", "others", "kinds", "final_norm", "relative", "untied"),
+        linear("out", dim, spec.out) if spec.out is not None else None,
+        detail=notes(spec, *STACK_TOLD),
+    )
+
+
+def _closing(spec: Stack, dim: int) -> Entry | None:
+    norms = [norm(str(i), each, dim) for i, each in enumerate(closing(spec))]
+    return entry("closing", "ModuleList", *norms) if norms else None
+
+
+def _convolution(spec: Convolution, dim: int) -> Entry:
+    return entry(
+        "convolution",
+        "Convolution",
+        norm("norm", spec.norm, dim),
+        dropout(spec.dropout),
+        detail=notes(spec, "norm", "dropout"),
+        weight=(dim, dim // spec.groups, spec.kernel),
+        bias=(dim,),
     )
 
 
 def _blocks(spec: Stack, dim: int) -> Iterator[Entry]:
     """One entry for each run of equal blocks."""
-    blocks = layout(spec).blocks
-    start = 0
-    for i, block in enumerate(blocks):
-        if i + 1 == len(blocks) or blocks[i + 1] != block:
-            subs = tuple(sublayer(str(j), sub, dim) for j, sub in enumerate(block))
+    plan, start = layout(spec), 0
+    blocks = [(b, plan.lenders[i] != i) for i, b in enumerate(plan.blocks)]
+    for i, (block, lent) in enumerate(blocks):
+        if i + 1 == len(blocks) or blocks[i + 1] != (block, lent):
+            subs = tuple(held(sub, dim, spec.own, lent, str(j)) for j, sub in enumerate(block))
             yield Entry(str(start), "Block", children=subs, repeats=i + 1 - start)
             start = i + 1
+
+
+def held(spec: Sublayer, dim: int, own: tuple[str, ...], lent: bool, name: str = "") -> Entry:
+    """The modules that a sublayer has itself, where it has some of its own or is lent others."""
+    whole, found = sublayer(name, spec, dim), list[Entry]()
+    parts = {"norm": "norm", "after": "norm", "residual": "gain", "branch": spec.kind}
+    for child in whole.children:
+        if child.name == "branch" and "relative" in own and spec.kind not in own:
+            found += [below for below in child.children if below.name == "relative"]
+            rest = tuple(below for below in child.children if below.name != "relative")
+            child = replace(child, children=rest)
+        if not lent or parts.get(child.name) in own:
+            found.append(child)
+    return replace(whole, children=tuple(found))
 
 
 def sublayer(name: str, spec: Sublayer, dim: int) -> Entry:
@@ -188,18 +249,27 @@ def _feedforward(spec: FeedForward, dim: int, name: str) -> Entry:
 
 
 def _head(spec: Head, model: Model) -> Entry:
-    kind, told, dim = type(spec).__name__, notes(spec, "dropout"), model.dim
+    kind, told, dim = type(spec).__name__, notes(spec, "dropout", "transform"), model.dim
     match spec:
         case Vocabulary():
             return _vocabulary(spec, model)
+        case Adaptive():
+            return _adaptive(spec, model)
+        case Pretraining():
+            pair = Classes(count=2, hidden=dim, act=spec.act, dropout=spec.dropout)
+            parts = (("tokens", spec.tokens), ("pair", pair))
+            both = [replace(_head(part, model), name=name) for name, part in parts]
+            return entry("head", kind, *both, detail=f"asks={spec.asks}")
         case Classes() | Choices():
             one = isinstance(spec, Choices)
             width = spec.hidden or dim
             hidden = linear("hidden", dim, width, bias=True) if spec.hidden else None
             out = linear("out", width, 1 if one else spec.count, one or spec.bias)
-            return entry("head", kind, hidden, dropout(spec.dropout), out, detail=told)
+            first = _transform(spec.transform, dim)
+            return entry("head", kind, first, hidden, dropout(spec.dropout), out, detail=told)
         case Span():
-            return entry("head", kind, dropout(spec.dropout), linear("out", dim, 2, bias=True))
+            out = linear("out", dim, 2, bias=True)
+            return entry("head", kind, _transform(spec.transform, dim), dropout(spec.dropout), out)
         case Detect():
             dense = linear("dense", dim, dim, bias=True)
             return entry("head", kind, dense, linear("out", dim, 1, bias=True), detail=told)
@@ -209,21 +279,44 @@ def _head(spec: Head, model: Model) -> Entry:
             )
         case Project():
             out = linear("out", dim, spec.size, spec.bias)
-            return entry("head", kind, dropout(spec.dropout), out)
+            return entry("head", kind, _transform(spec.transform, dim), dropout(spec.dropout), out)
+
+
+def _transform(spec: Transform | None, dim: int) -> Entry | None:
+    if spec is None:
+        return None
+    dense = linear("dense", dim, dim, spec.bias)
+    return entry(
+        "transform", "Transform", dense, norm("norm", spec.norm, dim), detail=f"act={spec.act}"
+    )
 
 
 def _vocabulary(spec: Vocabulary, model: Model) -> Entry:
     width, vocab = head_width(spec, model), vocabulary(model)
-    back = spec.tied and not spec.dense and model.embed.dim is not None
+    back = spec.tied and (spec.wide or not spec.dense) and model.embed.dim is not None
     return entry(
         "head",
         "Vocabulary",
-        linear("dense", model.dim, width, bias=True) if spec.dense else None,
+        linear("dense", model.dim, width, spec.dense_bias) if spec.dense else None,
         norm("norm", spec.norm, width),
         linear("project", model.dim, model.embed.dim or model.dim) if back else None,
+        table("place", spec.enhanced, model.dim) if spec.enhanced else None,
         detail=f"tied={spec.tied}, {vocab}",
         weight=None if spec.tied else (vocab, width),
         bias=(vocab,) if spec.bias else None,
+    )
+
+
+def _adaptive(spec: Adaptive, model: Model) -> Entry:
+    narrow, count = model.embed.dim or model.dim, len(spec.cutoffs)
+    banded = isinstance(model.embed.source, Tokens) and bool(model.embed.source.cutoffs)
+    return entry(
+        "head",
+        "Adaptive",
+        linear("project", model.dim, narrow) if banded or model.embed.dim is not None else None,
+        linear("slots", narrow, count, bias=True) if count else None,
+        detail=notes(spec),
+        bias=(vocabulary(model),),
     )
 
 
@@ -236,4 +329,4 @@ def vocabulary(model: Model) -> int:
 
 def head_width(spec: Vocabulary, model: Model) -> int:
     """Channels of a vocabulary head's norm: those of its dense layer, or dim."""
-    return (model.embed.dim or model.dim) if spec.dense else model.dim
+    return (model.embed.dim or model.dim) if spec.dense and not spec.wide else model.dim

@@ -12,6 +12,8 @@ from anyformer.spec import (
     ALiBi,
     Attention,
     Buckets,
+    Disentangled,
+    Distances,
     LayerNorm,
     Mod,
     Relative,
@@ -29,18 +31,20 @@ def attention(spec: Attention, dim: int, name: str = "branch") -> Entry:
     values, keys = head_dim(spec, dim), qk_dim(spec, dim)
     read = spec.context or dim
     shared = spec.collaborate is not None
+    k_bias = spec.bias if spec.k_bias is None else spec.k_bias
     out = dim * (2 if spec.gate == "glu" else 1)
     return entry(
         name,
         "Attention",
         linear("q", dim, keys if shared else H * keys, spec.bias),
-        linear("k", read, keys if shared else G * keys, spec.bias),
+        linear("k", read, keys if shared else G * keys, k_bias),
         linear("v", read, G * values, spec.bias),
         linear("out", H * values, out, spec.bias if spec.out_bias is None else spec.out_bias),
         norm("q_norm", spec.qk_norm, keys),
         norm("k_norm", spec.qk_norm, keys),
         _mods(spec.mods, H) if spec.mods else None,
         relatives(spec.relative, spec, dim) if spec.relative else None,
+        _disentangled(spec.disentangled, H * keys, dim) if spec.disentangled else None,
         dropout(spec.dropout),
         detail=_told(spec, values),
         collab=(H, keys) if shared else None,
@@ -53,7 +57,7 @@ def attention(spec: Attention, dim: int, name: str = "branch") -> Entry:
 
 def _told(spec: Attention, width: int) -> str:
     shown = ("heads", "head_dim", "bias", "out_bias", "dropout", "qk_norm", "mods", "relative")
-    rest = notes(spec, *shown, "memory", "talking")
+    rest = notes(spec, *shown, "k_bias", "disentangled", "memory", "talking")
     return ", ".join(filter(None, [f"heads={spec.heads}, head_dim={width}", rest]))
 
 
@@ -90,6 +94,24 @@ def _relative(name: str, spec: Relative, served: Attention, dim: int) -> Entry:
             project = linear("project", dim, H * keys)
             biases = {"content_bias": (H, keys), "position_bias": (H, keys)}
             return entry(name, kind, project, detail=told, **biases)
+
+
+def _disentangled(spec: Disentangled, width: int, dim: int) -> Entry:
+    own = not spec.shared
+    return entry(
+        "disentangled",
+        "Disentangled",
+        linear("k", dim, width, spec.bias) if own and spec.c2p else None,
+        linear("q", dim, width, bias=True) if own and spec.p2c else None,
+        detail=notes(spec),
+    )
+
+
+def distances(spec: Distances, dim: int) -> Entry:
+    """The modules of a stack's vectors by distance."""
+    rows = table("table", 2 * spec.size, dim)
+    normed = norm("norm", spec.norm, dim)
+    return entry("distances", "Distances", rows, normed, detail=notes(spec, "norm"))
 
 
 def untied(spec: Untied, served: Attention, dim: int) -> Entry:

@@ -20,6 +20,7 @@ SOURCE = (  # what an encoder reads, where it has to run
     "input_values",
     "pixel_values",
     "token_type_ids",
+    "langs",
     "position_ids",
     "document_ids",
     "prefix_lengths",
@@ -61,7 +62,7 @@ def _check_sides(spec: S.Model, given: Inputs) -> None:
         _refuse(given, TARGET, "this model has no encoder: its own sequence is the main input")
         if not crossed:
             _refuse(given, CONTEXT, "this model has no cross-attention")
-        elif not known and given.encoder_hidden_states is None:
+        elif not known and given.encoder_hidden_states is None and _must_read(spec.stack):
             raise InputError("cross-attention has nothing to read: pass encoder_hidden_states")
     elif given.encoder_hidden_states is not None:
         _refuse(given, SOURCE, "encoder_hidden_states are given, so the encoder doesn't run")
@@ -87,6 +88,8 @@ def check_context(spec: S.Model, context: Tensor | None, mask: Tensor | None, ro
             raise InputError("encoder_attention_mask needs encoder_hidden_states beside it")
         return
     widths = [b.context or spec.dim for b in _attentions(spec.stack) if b.cross]
+    if spec.bridge and spec.encoder is not None:
+        widths = [spec.encoder.dim]
     fits = context.dim() == 3 and context.is_floating_point() and context.shape[1] > 0
     if not fits or any(width != context.shape[-1] for width in widths):
         raise InputError(
@@ -111,6 +114,7 @@ def check_memory(past: Past | None, rows: int) -> None:
 def check_labels(spec: S.Model, seq: Sequence, given: Inputs, choices: int) -> None:
     """Raise unless labels fit the logits that the model's head will give."""
     _check_span(spec, seq, given)
+    _check_pair(spec, seq, given)
     labels = given.labels
     if labels is None:
         return
@@ -152,6 +156,17 @@ def _check_span(spec: S.Model, seq: Sequence, given: Inputs) -> None:
             raise InputError(f"{name} hold {int(value.min())}: they start at 0")
 
 
+def _check_pair(spec: S.Model, seq: Sequence, given: Inputs) -> None:
+    """Labels (B,) of two classes for the question that a Pretraining head asks, no others."""
+    for name, asks in (("next_sentence_label", "next"), ("sentence_order_label", "order")):
+        value = getattr(given, name)
+        if not isinstance(spec.head, S.Pretraining) or spec.head.asks != asks:
+            _refuse(given, (name,), f"this model has no Pretraining head with asks={asks!r}")
+        shaped(name, value, [(seq.x.shape[0],)])
+        if value is not None and readable(value) and bool(((value < 0) | (value > 1)).any()):
+            raise InputError(f"{name} holds 0 and 1 alone")
+
+
 def _logits(spec: S.Model, seq: Sequence, choices: int) -> tuple[tuple[int, ...], int]:
     """The shape of the labels that a model's logits answer, and the number of their classes."""
     head, source, rows = spec.head, spec.embed.source, seq.x.shape[0]
@@ -162,7 +177,7 @@ def _logits(spec: S.Model, seq: Sequence, choices: int) -> tuple[tuple[int, ...]
     length = seq.x.shape[1]
     if isinstance(source, S.Patches):
         length = (source.image // source.patch) ** 2 + source.cls
-    if isinstance(head, S.Vocabulary) and isinstance(source, S.Tokens):
+    if isinstance(head, S.Vocabulary | S.Adaptive | S.Pretraining) and isinstance(source, S.Tokens):
         return (rows, length), source.vocab
     if isinstance(head, S.Project | S.Detect):
         return (rows, length), head.size if isinstance(head, S.Project) else 2
@@ -172,13 +187,19 @@ def _logits(spec: S.Model, seq: Sequence, choices: int) -> tuple[tuple[int, ...]
 def predicts_next(spec: S.Model) -> bool:
     """Whether labels are those of the next position: a causal model without encoder."""
     causal = all(a.causal for a in _selves(spec.stack))
-    return spec.encoder is None and causal and isinstance(spec.head, S.Vocabulary)
+    shifts = isinstance(spec.head, S.Vocabulary) and spec.head.shift
+    shifts = shifts or isinstance(spec.head, S.Adaptive)
+    return spec.encoder is None and causal and shifts
 
 
 def _attentions(stack: S.Stack) -> list[S.Attention]:
     blocks = (stack.block, *stack.others)
     branches = [leaf for block in blocks for sub in block for leaf in sub.leaves]
     return [b for b in branches if isinstance(b, S.Attention)]
+
+
+def _must_read(stack: S.Stack) -> bool:
+    return any(b.cross and not b.optional for b in _attentions(stack))
 
 
 def _selves(stack: S.Stack) -> list[S.Attention]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anyformer.errors import SpecError
-from anyformer.model.census import census, sublayer, vocabulary
+from anyformer.model.census import census, held, vocabulary
 from anyformer.model.entry import Entry
 from anyformer.model.flops import applications, flops, positions, sizes
 from anyformer.spec import (
+    Adaptive,
     Attention,
     Choices,
     Classes,
@@ -22,6 +23,7 @@ from anyformer.spec import (
     Parallel,
     Patches,
     Pooler,
+    Pretraining,
     Project,
     Span,
     Sublayer,
@@ -30,10 +32,10 @@ from anyformer.spec import (
     layout,
 )
 from anyformer.spec.parallel import kind_of
-from anyformer.spec.walk import head_dim, models, qk_dim
+from anyformer.spec.walk import as_read, head_dim, models, qk_dim
 
 DEFAULT_LENGTH = 512
-STACK_PARTS = ("positions", "attention", "cross", "feedforward", "norms", "residuals")
+STACK_PARTS = ("positions", "attention", "cross", "feedforward", "norms", "residuals", "out")
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,7 @@ def _parameters(spec: Model, tree: Entry) -> dict[str, int]:
     if spec.encoder:
         inner = _parameters(spec.encoder, tree.child("encoder"))
         found = {f"encoder.{name}": n for name, n in inner.items()}
+        found["bridge"] = tree.child("bridge").size() if spec.bridge else 0
     found["embed"] = tree.child("embed").size()
     found |= _stack_parameters(spec, tree.child("stack"))
     found["head"] = tree.child("head").size() if spec.head else 0
@@ -130,10 +133,13 @@ def _stack_parameters(spec: Model, tree: Entry) -> dict[str, int]:
     found: dict[str, int] = dict.fromkeys(STACK_PARTS, 0)
     for child in tree.children:
         if child.name != "blocks":
-            found["norms" if child.name == "norm" else "positions"] += child.size()
-    uses = Counter(sub for block in layout(spec.stack).blocks for sub in block)
-    for sub, times in uses.items():
-        for part, number in _shares(sub, sublayer("", sub, spec.dim)):
+            part = {"norm": "norms", "closing": "norms", "out": "out"}.get(child.name, "positions")
+            found[part] += child.size()
+    plan = layout(spec.stack)
+    lent = [lender != i for i, lender in enumerate(plan.lenders)]
+    uses = Counter((sub, by) for block, by in zip(plan.blocks, lent, strict=True) for sub in block)
+    for (sub, by), times in uses.items():
+        for part, number in _shares(sub, held(sub, spec.dim, spec.stack.own, by)):
             found[part] += number * times
     return found
 
@@ -141,7 +147,9 @@ def _stack_parameters(spec: Model, tree: Entry) -> dict[str, int]:
 def _shares(sub: Sublayer, tree: Entry) -> Iterator[tuple[str, int]]:
     """Parameters of one sublayer by part."""
     for child in tree.children:
-        if child.name != "branch":
+        if child.name == "relative":
+            yield sub.kind, child.size()
+        elif child.name != "branch":
             yield "residuals" if child.name == "residual" else "norms", child.size()
         elif sub.kind != "parallel":
             yield sub.kind, child.size()
@@ -191,7 +199,7 @@ def _activations(model: Model, length: int, batch: int) -> int:
     streams = 2 * batch * at.rows * model.dim
     stack = streams + max(each) if model.stack.reversible else sum(each)
     ends = batch * at.rows * model.dim * (2 if model.stack.final_norm else 1)
-    return stack + ends + _head(model, length, batch)
+    return stack + ends + _head(as_read(model), length, batch)
 
 
 def _kept(sub: Sublayer, dim: int, rows: int, source: int) -> int:
@@ -211,23 +219,32 @@ def _kept_inside(a: Leaf, dim: int, rows: int, source: int) -> int:
     return rows * (queries + out) + (source if a.cross else rows) * _pair(a, dim)
 
 
+def _words(head: Vocabulary | Adaptive, model: Model) -> int:
+    """Numbers that a head of words keeps for one position."""
+    if isinstance(head, Adaptive):
+        return 2 * vocabulary(model)
+    return vocabulary(model) + (2 * model.dim if head.dense else 0)
+
+
 def _head(model: Model, length: int, batch: int) -> int:
     """Numbers that the head keeps: its outputs, and the input of its last product."""
     rows = batch * positions(model, length)
     match model.head:
-        case Vocabulary(dense=dense):
-            return rows * (vocabulary(model) + (2 * model.dim if dense else 0))
-        case Classes(count=classes, hidden=hidden):
-            return batch * (classes + 2 * (hidden or 0))
-        case Choices(hidden=hidden):
-            return batch * (1 + 2 * (hidden or 0))
-        case Span():
-            return rows * 2
+        case Vocabulary() | Adaptive():
+            return rows * _words(model.head, model)
+        case Pretraining(tokens=tokens):
+            return rows * _words(tokens, model) + batch * (2 + 2 * model.dim)
+        case Classes(count=classes, hidden=hidden, transform=first):
+            return batch * (classes + 2 * (hidden or 0) + (2 * model.dim if first else 0))
+        case Choices(hidden=hidden, transform=first):
+            return batch * (1 + 2 * (hidden or 0) + (2 * model.dim if first else 0))
+        case Span(transform=first):
+            return rows * (2 + (2 * model.dim if first else 0))
         case Detect():
             return rows * (1 + 2 * model.dim)
         case Pooler():
             return batch * 2 * model.dim
-        case Project(size=size):
-            return rows * size
+        case Project(size=size, transform=first):
+            return rows * (size + (2 * model.dim if first else 0))
         case None:
             return 0

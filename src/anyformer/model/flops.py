@@ -16,27 +16,32 @@ from anyformer.model.census import head_width, vocabulary
 from anyformer.model.census_attention import self_attention
 from anyformer.spec import (
     XL,
+    Adaptive,
     Attention,
     Choices,
     Classes,
     Detect,
+    Disentangled,
     FeedForward,
     Gated,
     Leaf,
     Model,
     Patches,
     Pooler,
+    Pretraining,
     Relative,
     Shaw,
     Span,
     Stack,
     Sublayer,
+    Tokens,
     Values,
     Vocabulary,
     layout,
 )
+from anyformer.spec.model import ends
 from anyformer.spec.parallel import kind_of
-from anyformer.spec.walk import head_dim, qk_dim
+from anyformer.spec.walk import as_read, head_dim, qk_dim
 
 
 @dataclass(frozen=True)
@@ -62,25 +67,30 @@ def sizes(model: Model, length: int, batch: int) -> Sizes:
     return Sizes(batch, positions(model, length) + model.embed.memory, source)
 
 
-def applications(stack: Stack) -> Iterator[Sublayer]:
-    """Every sublayer, in the order in which they run and as often."""
+def applications(stack: Stack, twice: bool = False) -> Iterator[Sublayer]:
+    """Every sublayer, in the order in which they run and as often; `twice`: the last block is."""
     plan = layout(stack)
-    return (sub for i in plan.schedule for sub in plan.blocks[i])
+    order = (*plan.schedule, *(plan.schedule[-1:] if twice else ()))
+    return (sub for i in order for sub in plan.blocks[i])
 
 
 def flops(model: Model, length: int, batch: int = 1) -> Counter[str]:
     """FLOPs of one forward pass by part: embed, attention, cross, feedforward, head and others."""
     at = sizes(model, length, batch)
+    twice = isinstance(model.head, Vocabulary) and model.head.enhanced is not None
     found = Counter({"embed": _embed(model, length, batch)})
-    found["positions"] = _untied(model, at)
+    found["positions"] = _untied(model, at) + _convolution(model, at, twice)
     carried: Counter[str] = Counter()
-    for sub in applications(model.stack):
+    for sub in applications(model.stack, twice):
         for leaf in sub.leaves:
             found[kind_of(leaf)] += _leaf(leaf, model, at, carried)
         if isinstance(sub.residual, Gated):
             found["residuals"] += 2 * at.batch * at.rows * 6 * model.dim**2
-    found["head"] = _head(model, batch * positions(model, length), batch)
+    found["out"] = 2 * batch * at.rows * model.dim * (model.stack.out or 0)
+    found["head"] = _head(as_read(model), batch * positions(model, length), batch)
     if model.encoder:
+        if model.bridge:
+            found["bridge"] = 2 * batch * at.source * model.encoder.dim * model.dim
         inner = flops(model.encoder, length, batch)
         found.update({f"encoder.{part}": n for part, n in inner.items()})
     return found
@@ -89,7 +99,10 @@ def flops(model: Model, length: int, batch: int = 1) -> Counter[str]:
 def _embed(model: Model, length: int, batch: int) -> int:
     source, width = model.embed.source, model.embed.dim or model.dim
     rows = batch * positions(model, length)
-    total = 2 * rows * width * model.dim if model.embed.dim is not None else 0
+    narrow = [] if model.embed.dim is None else [width]
+    if isinstance(source, Tokens) and source.cutoffs:
+        narrow = [width // source.shrink**i for i in range(len(source.bands))]
+    total = 2 * rows * sum(narrow) * model.dim
     if isinstance(source, Patches):
         patches = rows - batch * source.cls
         total += 2 * patches * source.patch**2 * source.channels * width
@@ -123,8 +136,8 @@ def _attention(spec: Attention, model: Model, at: Sizes, earlier: int) -> int:
     if model.stack.untied and not spec.cross:
         channels += values + 2 * model.stack.untied.cls
     distances = at.rows + read - 1
-    by_distance = at.batch * spec.heads * at.rows * distances * keys * _tables(terms)
-    own = _projected(terms, spec, model.dim, at.rows)
+    by_distance = at.batch * spec.heads * at.rows * distances * keys * _tables(terms, spec)
+    own = _projected(terms, spec, model.dim, at.rows) + _disentangled(spec, model, at.rows)
     return 2 * (pairs * channels + by_distance) + _linears(spec, model.dim, at, read) + own
 
 
@@ -139,11 +152,26 @@ def _linears(spec: Attention, dim: int, at: Sizes, read: int) -> int:
     return 2 * at.batch * (at.rows * dim * (to_q + out) + read * wide * (to_k + G * values))
 
 
-def _tables(terms: tuple[Relative, ...]) -> int:
+def _tables(terms: tuple[Relative, ...], spec: Attention) -> int:
     """Products with tables of vectors by distance: one for the queries' side, one for the keys'."""
-    by_query = any(isinstance(term, Shaw | XL) for term in terms)
-    by_key = any(isinstance(term, Shaw) and term.key_side for term in terms)
+    apart = spec.disentangled or Disentangled(c2p=False, p2c=False)
+    by_query = any(isinstance(term, Shaw | XL) for term in terms) or apart.c2p
+    by_key = any(isinstance(term, Shaw) and term.key_side for term in terms) or apart.p2c
     return by_query + by_key
+
+
+def _disentangled(spec: Attention, model: Model, rows: int) -> int:
+    """The maps of the stack's vectors by distance to keys and queries."""
+    apart, distances = spec.disentangled, model.stack.distances
+    if apart is None or distances is None:
+        return 0
+    first, last = distances.rows(1 - rows, rows - 1)
+    keys, shared = qk_dim(spec, model.dim), spec.collaborate is not None
+    heads = {"k": spec.heads, "q": spec.heads}
+    if apart.shared:
+        heads = {"k": 1, "q": 1} if shared else {"k": spec.kv_heads or spec.heads, "q": spec.heads}
+    maps = apart.c2p * heads["k"] + apart.p2c * heads["q"]
+    return 2 * (last - first + 1) * model.dim * keys * maps
 
 
 def _projected(terms: tuple[Relative, ...], spec: Attention, dim: int, rows: int) -> int:
@@ -165,26 +193,52 @@ def _untied(model: Model, at: Sizes) -> int:
     return 2 * 2 * at.rows * model.dim * served.heads * head_dim(served, model.dim)
 
 
+def _convolution(model: Model, at: Sizes, twice: bool) -> int:
+    """The convolution beside the first block, which a last block that runs twice leaves out."""
+    found, alone = model.stack.convolution, len(layout(model.stack).schedule) == 1
+    if found is None or (alone and twice):
+        return 0
+    return 2 * at.batch * at.rows * model.dim**2 * found.kernel // found.groups
+
+
 def _head(model: Model, rows: int, batch: int) -> int:
     head, dim = model.head, model.dim
     if head is None:
         return 0
     if isinstance(head, Vocabulary):
         return 2 * rows * _vocabulary(head, model)
+    if isinstance(head, Adaptive):
+        return 2 * rows * _adaptive(head, model)
+    if isinstance(head, Pretraining):
+        return 2 * rows * _vocabulary(head.tokens, model) + 2 * batch * dim * (dim + 2)
     if isinstance(head, Classes | Choices):
         width, count = head.hidden or dim, head.count if isinstance(head, Classes) else 1
-        return 2 * batch * ((dim * width if head.hidden else 0) + width * count)
+        first = dim * dim if head.transform else 0
+        return 2 * batch * (first + (dim * width if head.hidden else 0) + width * count)
     if isinstance(head, Pooler):
         return 2 * batch * dim**2
     if isinstance(head, Detect):
         return 2 * rows * (dim**2 + dim)
-    return 2 * rows * dim * (2 if isinstance(head, Span) else head.size)
+    out = 2 if isinstance(head, Span) else head.size
+    return 2 * rows * dim * (out + (dim if head.transform else 0))
+
+
+def _adaptive(head: Adaptive, model: Model) -> int:
+    """Multiplications for one position: the first ids and the slots, then every rarer band."""
+    source, width = model.embed.source, model.embed.dim or model.dim
+    assert isinstance(source, Tokens)
+    mapped = bool(source.cutoffs) or model.embed.dim is not None
+    total = len(head.cutoffs) * width
+    for i, (low, end) in enumerate(ends(head.cutoffs, source.vocab)):
+        narrow = width // source.shrink**i
+        total += narrow * (end - low + (model.dim if mapped else 0))
+    return total
 
 
 def _vocabulary(head: Vocabulary, model: Model) -> int:
     """Multiplications for one position."""
     width, narrow = head_width(head, model), model.embed.dim
     total = model.dim * width if head.dense else 0
-    if head.tied and narrow is not None and not head.dense:
+    if head.tied and narrow is not None and (head.wide or not head.dense):
         return total + model.dim * narrow + narrow * vocabulary(model)
     return total + width * vocabulary(model)

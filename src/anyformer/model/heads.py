@@ -10,9 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyformer import spec as S
+from anyformer.errors import InputError
+from anyformer.model.embed import Embed
+from anyformer.model.inputs import readable
 from anyformer.parts import build, part
 from anyformer.parts.feedforward import ACTIVATIONS
 from anyformer.parts.init import Fresh
+from anyformer.spec.model import ends
 
 
 @part(S.Vocabulary)
@@ -24,13 +28,14 @@ class Vocabulary(Fresh):
         self.spec = spec
         assert isinstance(model.embed.source, S.Tokens)
         vocab, narrow = model.embed.source.vocab, model.embed.dim or model.dim
-        width = narrow if spec.dense else model.dim
-        self.dense = nn.Linear(model.dim, narrow) if spec.dense else None
+        width = narrow if spec.dense and not spec.wide else model.dim
+        self.dense = nn.Linear(model.dim, width, spec.dense_bias) if spec.dense else None
         self.norm = build(spec.norm, width) if spec.norm is not None else None
-        back = spec.tied and model.embed.dim is not None and not spec.dense
+        back = spec.tied and model.embed.dim is not None and (spec.wide or not spec.dense)
         self.project = nn.Linear(model.dim, narrow, bias=False) if back else None
         self.weight = None if spec.tied else nn.Parameter(torch.empty(vocab, width))
         self.bias = nn.Parameter(torch.empty(vocab)) if spec.bias else None
+        self.place = nn.Embedding(spec.enhanced, model.dim) if spec.enhanced else None
 
     def fresh(self, std: float) -> None:
         """Small random logits, no bias."""
@@ -38,6 +43,16 @@ class Vocabulary(Fresh):
             nn.init.normal_(self.weight, std=std)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
+
+    def asking(self, positions: Tensor) -> Tensor | None:
+        """What positions (1 or B, N) add to the queries of the last block, if anything."""
+        if self.place is None:
+            return None
+        rows = self.place.num_embeddings
+        reach = int(positions.max()) + 1 if readable(positions) else positions.shape[1]
+        if reach > rows:
+            raise InputError(f"the input reaches {reach} positions, but head.enhanced has {rows}")
+        return self.place(positions)
 
     def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
         """x (B, N, d) and the token table -> logits (B, N, V)."""
@@ -52,20 +67,37 @@ class Vocabulary(Fresh):
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
 
+@part(S.Transform)
+class Transform(nn.Module):
+    """A dense layer, an activation and a norm."""
+
+    def __init__(self, spec: S.Transform, dim: int):
+        super().__init__()
+        self.act = ACTIVATIONS[spec.act]
+        self.dense = nn.Linear(dim, dim, spec.bias)
+        self.norm = build(spec.norm, dim) if spec.norm is not None else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., d) -> (..., d)."""
+        x = self.act(self.dense(x))
+        return x if self.norm is None else self.norm(x)
+
+
 @part(S.Classes)
 class Classes(nn.Module):
-    """Logits (B, C) from the first position or the mean of all real ones."""
+    """Logits (B, C) from one position, the first or the last of some, or from their mean."""
 
     def __init__(self, spec: S.Classes, model: S.Model):
         super().__init__()
         self.spec = spec
+        self.transform = build(spec.transform, model.dim) if spec.transform is not None else None
         self.hidden = nn.Linear(model.dim, spec.hidden) if spec.hidden is not None else None
         self.out = nn.Linear(spec.hidden or model.dim, spec.count, spec.bias)
 
     def forward(self, x: Tensor, keep: Tensor | None) -> Tensor:
-        """x (B, N, d) and which positions are real -> logits (B, C)."""
-        pooled = first(x, keep) if self.spec.pool == "first" else mean(x, keep)
-        pooled = _drop(self, pooled, self.spec.pool_dropout)
+        """x (B, N, d) and which positions may be read -> logits (B, C)."""
+        pooled = _drop(self, POOLS[self.spec.pool](x, keep), self.spec.pool_dropout)
+        pooled = pooled if self.transform is None else self.transform(pooled)
         if self.hidden is not None:
             pooled = ACTIVATIONS[self.spec.act](self.hidden(pooled))
         return self.out(_drop(self, pooled, self.spec.dropout))
@@ -73,17 +105,19 @@ class Classes(nn.Module):
 
 @part(S.Choices)
 class Choices(nn.Module):
-    """One logit for each sequence (B·C, 1), from the first position."""
+    """One logit for each sequence (B·C, 1), from the first position or the mean of real ones."""
 
     def __init__(self, spec: S.Choices, model: S.Model):
         super().__init__()
         self.spec = spec
+        self.transform = build(spec.transform, model.dim) if spec.transform is not None else None
         self.hidden = nn.Linear(model.dim, spec.hidden) if spec.hidden is not None else None
         self.out = nn.Linear(spec.hidden or model.dim, 1)
 
     def forward(self, x: Tensor, keep: Tensor | None) -> Tensor:
         """x (B·C, N, d) and which positions are real -> logits (B·C, 1)."""
-        pooled = first(x, keep)
+        pooled = _drop(self, POOLS[self.spec.pool](x, keep), self.spec.pool_dropout)
+        pooled = pooled if self.transform is None else self.transform(pooled)
         if self.hidden is not None:
             pooled = ACTIVATIONS[self.spec.act](self.hidden(pooled))
         return self.out(_drop(self, pooled, self.spec.dropout))
@@ -96,10 +130,12 @@ class Span(nn.Module):
     def __init__(self, spec: S.Span, model: S.Model):
         super().__init__()
         self.spec = spec
+        self.transform = build(spec.transform, model.dim) if spec.transform is not None else None
         self.out = nn.Linear(model.dim, 2)
 
     def forward(self, x: Tensor, keep: Tensor | None) -> Tensor:
         """x (B, N, d) -> (B, N, 2)."""
+        x = x if self.transform is None else self.transform(x)
         return self.out(_drop(self, x, self.spec.dropout))
 
 
@@ -139,11 +175,63 @@ class Project(nn.Module):
     def __init__(self, spec: S.Project, model: S.Model):
         super().__init__()
         self.spec = spec
+        self.transform = build(spec.transform, model.dim) if spec.transform is not None else None
         self.out = nn.Linear(model.dim, spec.size, spec.bias)
 
     def forward(self, x: Tensor, keep: Tensor | None) -> Tensor:
         """x (B, N, d) -> (B, N, size)."""
+        x = x if self.transform is None else self.transform(x)
         return self.out(_drop(self, x, self.spec.dropout))
+
+
+@part(S.Adaptive)
+class Adaptive(Fresh):
+    """Log-probabilities (B, N, V) from the token tables, band of ids by band."""
+
+    def __init__(self, spec: S.Adaptive, model: S.Model):
+        super().__init__()
+        source, narrow = model.embed.source, model.embed.dim or model.dim
+        assert isinstance(source, S.Tokens)
+        self.cutoffs, self.bands = spec.cutoffs, ends(spec.cutoffs, source.vocab)
+        mapped = bool(source.cutoffs) or model.embed.dim is not None
+        self.project = nn.Linear(model.dim, narrow, bias=False) if mapped else None
+        self.slots = nn.Linear(narrow, len(spec.cutoffs)) if spec.cutoffs else None
+        self.bias = nn.Parameter(torch.empty(source.vocab))
+
+    def fresh(self, std: float) -> None:
+        """No bias."""
+        nn.init.zeros_(self.bias)
+
+    def forward(self, x: Tensor, embed: Embed) -> Tensor:
+        """x (B, N, d) and the embedding, whose tables are used -> (B, N, V)."""
+        (weight, _), *rarer = embed.tables(self.cutoffs)
+        bias, first = self.bias[: weight.shape[0]], len(weight)
+        if self.slots is not None:
+            weight = torch.cat([weight, self.slots.weight])
+            bias = torch.cat([bias, self.slots.bias])
+        near = x if self.project is None else self.project(x)
+        top = F.linear(near, weight, bias).log_softmax(-1)
+        found = [top[..., :first]]
+        for i, ((low, end), (table, project)) in enumerate(zip(self.bands[1:], rarer, strict=True)):
+            far = x if project is None else F.linear(x, project.mT)
+            inside = F.linear(far, table, self.bias[low:end]).log_softmax(-1)
+            found.append(top[..., first + i, None] + inside)
+        return torch.cat(found, -1)
+
+
+@part(S.Pretraining)
+class Pretraining(nn.Module):
+    """Logits of every position's token (B, N, V) and of two classes of the row (B, 2)."""
+
+    def __init__(self, spec: S.Pretraining, model: S.Model):
+        super().__init__()
+        pair = S.Classes(count=2, hidden=model.dim, act=spec.act, dropout=spec.dropout)
+        self.tokens, self.pair = Vocabulary(spec.tokens, model), Classes(pair, model)
+        self.name = {"next": "seq_relationship_logits", "order": "sop_logits"}[spec.asks]
+
+    def forward(self, x: Tensor, keep: Tensor | None, table: Tensor | None) -> dict[str, Tensor]:
+        """x (B, N, d), which positions are real and the token table -> both logits by name."""
+        return {"prediction_logits": self.tokens(x, table), self.name: self.pair(x, keep)}
 
 
 def first(x: Tensor, keep: Tensor | None) -> Tensor:
@@ -153,12 +241,23 @@ def first(x: Tensor, keep: Tensor | None) -> Tensor:
     return x[torch.arange(x.shape[0], device=x.device), keep.int().argmax(1)]
 
 
+def last(x: Tensor, keep: Tensor | None) -> Tensor:
+    """The last real position of each row, (B, d); the first where none is real."""
+    if keep is None:
+        return x[:, -1]
+    places = torch.arange(x.shape[1], device=x.device) * keep
+    return x[torch.arange(x.shape[0], device=x.device), places.argmax(1)]
+
+
 def mean(x: Tensor, keep: Tensor | None) -> Tensor:
     """The mean of the real positions of each row, (B, d)."""
     if keep is None:
         return x.mean(1)
     real = keep[..., None].to(x.dtype)
     return (x * real).sum(1) / real.sum(1).clamp(min=1)
+
+
+POOLS = {"first": first, "mean": mean, "last": last, "marked": last}
 
 
 def _drop(head: nn.Module, x: Tensor, rate: float) -> Tensor:

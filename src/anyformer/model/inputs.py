@@ -23,6 +23,7 @@ class Inputs:
     pixel_values: Tensor | None = None  # (B, C, H, W)
     attention_mask: Tensor | None = None  # (B, N or K), 1 for real positions
     token_type_ids: Tensor | None = None  # (B, N)
+    langs: Tensor | None = None  # (B, N): ids of languages
     position_ids: Tensor | None = None  # (1 or B, N)
     document_ids: Tensor | None = None  # (B, N): packed rows, documents don't see each other
     prefix_lengths: Tensor | None = None  # (B,): a prefix that is seen from both sides
@@ -31,6 +32,8 @@ class Inputs:
     encoder_hidden_states: Tensor | None = None  # (B, M, d), in place of the encoder's work
     encoder_attention_mask: Tensor | None = None  # (B, M)
     labels: Tensor | None = None
+    next_sentence_label: Tensor | None = None  # (B,): 0 where the second sentence follows
+    sentence_order_label: Tensor | None = None  # (B,): 0 where the sentences are in order
     start_positions: Tensor | None = None  # (B,): where answers start, from N on: they don't
     end_positions: Tensor | None = None  # (B,)
     past_key_values: Past | None = None
@@ -52,6 +55,7 @@ class Sequence:
     name: str  # of x among the arguments
     mask: Tensor | None = None
     types: Tensor | None = None
+    langs: Tensor | None = None
     positions: Tensor | None = None
     documents: Tensor | None = None
     prefix: Tensor | None = None
@@ -90,6 +94,7 @@ def source_of(spec: S.Model, given: Inputs) -> Sequence:
         name,
         given.attention_mask,
         given.token_type_ids,
+        given.langs,
         given.position_ids,
         given.document_ids,
         given.prefix_lengths,
@@ -147,7 +152,8 @@ def _check_rows(spec: S.Model, seq: Sequence) -> None:
     if isinstance(source, S.Tokens) and not seq.embedded:
         check_ids(seq.name, x, source.vocab)
         return
-    width = spec.embed.dim or spec.dim
+    banded = isinstance(source, S.Tokens) and bool(source.cutoffs)
+    width = spec.dim if banded else spec.embed.dim or spec.dim
     size = source.size if isinstance(source, S.Values) and source.size is not None else width
     if x.dim() != 3 or x.shape[-1] != size or not x.is_floating_point():
         raise InputError(
@@ -207,6 +213,7 @@ def _check_companions(seq: Sequence, rows: int, past: Past | None, spec: S.Model
     mask_name = "decoder_attention_mask" if seq.name.startswith("decoder") else "attention_mask"
     shaped(mask_name, seq.mask, [(batch, rows), (batch, total), (batch, total - memory)])
     shaped("token_type_ids", seq.types, [(batch, rows)])
+    shaped("langs", seq.langs, [(batch, rows)])
     shaped("position_ids", seq.positions, [(batch, rows), (1, rows)])
     shaped("document_ids", seq.documents, [(batch, rows)])
     shaped("prefix_lengths", seq.prefix, [(batch,)])
@@ -214,6 +221,10 @@ def _check_companions(seq: Sequence, rows: int, past: Past | None, spec: S.Model
         if not spec.embed.types:
             raise InputError("this model has no token types: leave token_type_ids out")
         check_ids("token_type_ids", seq.types, spec.embed.types)
+    if seq.langs is not None:
+        if not spec.embed.langs:
+            raise InputError("this model has no vectors for languages: leave langs out")
+        check_ids("langs", seq.langs, spec.embed.langs)
     if seq.documents is not None and (past is not None or spec.embed.memory):
         raise InputError("document_ids don't go with a cache, memories or memory tokens")
     if seq.prefix is not None and past is not None:

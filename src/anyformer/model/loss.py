@@ -18,7 +18,10 @@ from anyformer.model.output import Output
 def loss_of(spec: S.Model, out: Output, given: Inputs) -> Tensor | None:
     """The loss of an output; None where nothing is asked. Labels were checked."""
     if isinstance(spec.head, S.Span):
-        return _span(out, given)
+        mask = given.attention_mask if spec.encoder is None else given.decoder_attention_mask
+        return _span(out, given, mask)
+    if isinstance(spec.head, S.Pretraining):
+        return _pretraining(out, given)
     if given.labels is None:
         return None
     assert out.logits is not None
@@ -33,13 +36,28 @@ def loss_of(spec: S.Model, out: Output, given: Inputs) -> Tensor | None:
     return F.cross_entropy(logits.flatten(0, -2), labels.flatten().long(), ignore_index=IGNORED)
 
 
-def _span(out: Output, given: Inputs) -> Tensor | None:
+def _span(out: Output, given: Inputs, mask: Tensor | None) -> Tensor | None:
     """The mean of both ends' cross-entropies among real positions; an end elsewhere is ignored."""
     if given.start_positions is None or given.end_positions is None:
         return None
     assert out.start_logits is not None and out.end_logits is not None
-    start = _end(out.start_logits, given.start_positions.long(), given.attention_mask)
-    return (start + _end(out.end_logits, given.end_positions.long(), given.attention_mask)) / 2
+    start = _end(out.start_logits, given.start_positions.long(), mask)
+    return (start + _end(out.end_logits, given.end_positions.long(), mask)) / 2
+
+
+def _pretraining(out: Output, given: Inputs) -> Tensor | None:
+    """The sum of the cross-entropies of what labels are given for."""
+    asked = (
+        (out.prediction_logits, given.labels),
+        (out.seq_relationship_logits, given.next_sentence_label),
+        (out.sop_logits, given.sentence_order_label),
+    )
+    found = [
+        F.cross_entropy(_wide(x).flatten(0, -2), y.flatten().long(), ignore_index=IGNORED)
+        for x, y in asked
+        if x is not None and y is not None
+    ]
+    return sum(found[1:], found[0]) if found else None
 
 
 def _end(logits: Tensor, at: Tensor, mask: Tensor | None) -> Tensor:

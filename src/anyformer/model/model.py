@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,15 +20,17 @@ from anyformer.model.checks import (
 )
 from anyformer.model.choices import flatten
 from anyformer.model.embed import Embed
-from anyformer.model.heads import Choices, Pooler, Span, Vocabulary
+from anyformer.model.heads import Adaptive, Choices, Pooler, Pretraining, Span, Vocabulary
 from anyformer.model.inputs import Inputs, Sequence, check_sequence, read, source_of, target_of
 from anyformer.model.loss import loss_of
 from anyformer.model.output import Output
+from anyformer.model.pool import pooled
 from anyformer.model.shift import shift_labels
 from anyformer.model.stack import Stack
 from anyformer.parts import build as build_part
 from anyformer.parts.init import initialise
 from anyformer.parts.state import Call, Past
+from anyformer.spec.walk import as_read
 
 
 class Model(nn.Module):
@@ -37,16 +40,20 @@ class Model(nn.Module):
         super().__init__()
         self.spec = spec
         self.origin: object | None = None  # where it was loaded from, for saving it back
+        self.report: object | None = None  # what a change of its spec did to its weights
         self.embed = Embed(spec.embed, spec.dim, own_tokens)
         self.stack = Stack(spec.stack, spec.dim) if stack is None else stack
-        self.head = build_part(spec.head, spec) if spec.head is not None else None
+        self.head = build_part(spec.head, as_read(spec)) if spec.head is not None else None
         self.encoder = None
         if spec.encoder is not None:
             self.encoder = Model(spec.encoder, own_tokens=not spec.share_tokens)
+        self.bridge = None
+        if spec.bridge and spec.encoder is not None:
+            self.bridge = nn.Linear(spec.encoder.dim, spec.dim)
         branch = spec.init.std
         if spec.init.depth_scaled:
             branch /= (2 * len(self.stack.schedule)) ** 0.5
-        for new in (self.embed, self.stack if stack is None else None, self.head):
+        for new in (self.embed, self.stack if stack is None else None, self.head, self.bridge):
             if new is not None:  # the encoder has drawn its own weights, a stack that is given too
                 initialise(new, spec.init.std, branch)
 
@@ -95,15 +102,15 @@ class Model(nn.Module):
         context_keep: Tensor | None,
         table: Tensor | None = None,
     ) -> Output:
-        past = _past(given)
         vectors = seq.x if seq.embedded else self.embed.vectors(seq.x, table)
+        past = _past(given) or begin.primed(self.spec.stack, seq.mask, vectors.device)
         memory = self.embed.memory if past is None else None
         pinned = self.spec.embed.memory
         layout = begin.arrange(
             seq, vectors.shape[1], 0 if memory is None else pinned, past, vectors.device
         )
         places = begin.places(seq, layout, self.spec.embed.position, past)
-        x = self.embed(vectors, places, seq.types)
+        x = self.embed(vectors, places, seq.types, seq.langs)
         x = _with_memory(x, memory, layout.order)
         call = Call(
             length=x.shape[1],
@@ -112,20 +119,22 @@ class Model(nn.Module):
             right=layout.right,
             documents=seq.documents,
             prefix=None if seq.prefix is None else seq.prefix + layout.first,
-            context=context,
+            context=context if self.bridge is None or context is None else self.bridge(context),
             context_keep=context_keep,
             past=past,
             following=_following(given, past, layout, self.spec, context, context_keep),
             weights=[] if given.output_attentions else None,
             hidden=[] if given.output_hidden_states else None,
+            asking=_asking(self.head, layout),
         )
         x = self.stack(x, call)
+        call.context = context
         drop = 0 if memory is None else memory.shape[0]
         bare = lambda h: _without_memory(h, drop, layout.order)
         call.hidden = None if call.hidden is None else [bare(h) for h in call.hidden]
-        return self._answer(bare(x), call, given, seq.mask)
+        return self._answer(bare(x), call, given, seq)
 
-    def _answer(self, x: Tensor, call: Call, given: Inputs, mask: Tensor | None) -> Output:
+    def _answer(self, x: Tensor, call: Call, given: Inputs, seq: Sequence) -> Output:
         out = Output(last_hidden_state=x, encoder_last_hidden_state=call.context)
         following = call.following
         if following is not None:
@@ -135,9 +144,13 @@ class Model(nn.Module):
         if call.hidden is not None:
             out.hidden_states = (*call.hidden, x)
         out.attentions = None if call.weights is None else tuple(call.weights)
-        real = None if mask is None else mask[:, -x.shape[1] :].bool()
+        real = pooled(self.spec.head, seq, given, x.shape[1])
         if isinstance(self.head, Vocabulary):
             out.logits = self.head(x, self.token_table())
+        elif isinstance(self.head, Adaptive):
+            out.logits = self.head(x, self.embed)
+        elif isinstance(self.head, Pretraining):
+            out = replace(out, **self.head(x, real, self.token_table()))
         elif isinstance(self.head, Pooler):
             out.pooler_output = self.head(x, real)
         elif isinstance(self.head, Span):
@@ -150,14 +163,19 @@ class Model(nn.Module):
         """Continue a batch of prompts; see anyformer.generate.generate."""
         return importlib.import_module("anyformer.generate").generate(self, *inputs, **options)
 
-    def save_pretrained(self, folder: Any, format: str | None = None) -> None:
+    def save_pretrained(self, folder: Any, format: str | None = None, **options: Any) -> None:
         """Write the model to a folder that anyformer.load reads; see anyformer.checkpoint.save."""
-        importlib.import_module("anyformer.checkpoint").save(self, folder, format)
+        importlib.import_module("anyformer.checkpoint").save(self, folder, format, **options)
 
 
 def build(spec: S.Model) -> Model:
     """The model that a spec describes, with fresh weights; a spec that breaks a rule is refused."""
     return Model(S.check(spec))
+
+
+def _asking(head: nn.Module | None, layout: begin.Layout) -> Tensor | None:
+    """What positions add to the queries of the last block, where the head asks for it."""
+    return head.asking(layout.positions) if isinstance(head, Vocabulary) else None
 
 
 def _hiding(mask: Tensor | None) -> Tensor | None:

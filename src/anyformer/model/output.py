@@ -17,6 +17,9 @@ class Output:
 
     loss: Tensor | None = None
     logits: Tensor | None = None  # (B, N, V), (B, C) or (B, N, size)
+    prediction_logits: Tensor | None = None  # (B, N, V), beside one of the next two
+    seq_relationship_logits: Tensor | None = None  # (B, 2)
+    sop_logits: Tensor | None = None  # (B, 2)
     start_logits: Tensor | None = None  # (B, N)
     end_logits: Tensor | None = None  # (B, N)
     last_hidden_state: Tensor | None = None  # (B, N, d)

@@ -44,7 +44,8 @@ def run_reversible(stack: Stack, x: Tensor, call: Call) -> Tensor:
 
 def addition(sublayer: Any, x: Tensor, call: Call, path: str) -> Tensor:
     """What a sublayer adds to the other stream."""
-    return sublayer.residual.added(sublayer.output(x, call, path))
+    *_, residual = sublayer.used
+    return residual.added(sublayer.output(x, call, path))
 
 
 def _learned(stack: Stack, call: Call) -> list[Tensor]:
@@ -55,14 +56,15 @@ def _learned(stack: Stack, call: Call) -> list[Tensor]:
 
 def _shared(call: Call) -> list[Tensor]:
     """Tensors that were made before the stack runs and that want a gradient."""
-    made = [call.context, *(call.untied or ())]
+    made = [call.context, *(call.untied or ()), call.distances and call.distances.rows]
     return [t for t in made if t is not None and t.requires_grad]
 
 
 def _apart(call: Call) -> Call:
     """The call with what was made before as leaves: it may be made from the stack's own weights."""
     untied = call.untied and (leaf(call.untied[0]), leaf(call.untied[1]))
-    return replace(call, context=leaf(call.context), untied=untied)
+    found = call.distances and replace(call.distances, rows=leaf(call.distances.rows))
+    return replace(call, context=leaf(call.context), untied=untied, distances=found)
 
 
 class _Reversible(torch.autograd.Function):

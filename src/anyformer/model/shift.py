@@ -1,4 +1,4 @@
-"""The decoder's input made from labels.
+"""The decoder's input made from labels, or from the encoder's where the head asks of that.
 
 Letters: B batch, N positions.
 """
@@ -15,14 +15,19 @@ from anyformer.model.inputs import Inputs, readable
 
 
 def shift_labels(spec: S.Model, given: Inputs) -> Inputs:
-    """Where an encoder-decoder gets labels alone, its decoder reads them shifted right."""
+    """Where an encoder-decoder gets labels alone, its decoder reads them shifted right.
+
+    One with classes or spans reads the encoder's ids so.
+    """
+    name = "input_ids" if isinstance(spec.head, S.Classes | S.Span) else "labels"
+    ids: Tensor | None = getattr(given, name)
     alone = given.decoder_input_ids is None and given.past_key_values is None
-    if spec.encoder is None or spec.start is None or given.labels is None or not alone:
+    if spec.encoder is None or spec.start is None or ids is None or not alone:
         return given
-    if given.labels.dim() != 2 or given.labels.shape[1] == 0 or given.labels.is_floating_point():
-        shape = tuple(given.labels.shape)
-        raise InputError(f"labels must be integers of shape (batch, length), not {shape}")
-    given.decoder_input_ids = shift_right(given.labels, spec.start, spec.pad)
+    if ids.dim() != 2 or ids.shape[1] == 0 or ids.is_floating_point():
+        shape = tuple(ids.shape)
+        raise InputError(f"{name} must be integers of shape (batch, length), not {shape}")
+    given.decoder_input_ids = shift_right(ids, spec.start, spec.pad)
     return given
 
 

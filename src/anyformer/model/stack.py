@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -9,38 +12,66 @@ from torch import Tensor, nn
 from anyformer import spec as S
 from anyformer.model.reversible import run_reversible
 from anyformer.parts import build
+from anyformer.parts.convolution import Convolution
+from anyformer.parts.distance import Distances
 from anyformer.parts.position import Untied
 from anyformer.parts.state import Call
 from anyformer.spec.parallel import kind_of
+from anyformer.spec.schedule import closing
 from anyformer.spec.walk import head_dim, qk_dim
 
 
 class Sublayer(nn.Module):
     """A branch, its norm and its way into the stream."""
 
-    def __init__(self, spec: S.Sublayer, dim: int):
+    def __init__(
+        self, spec: S.Sublayer, dim: int, own: tuple[str, ...] = (), lender: Sublayer | None = None
+    ):
         super().__init__()
+        mine = lambda name: lender is None or name in own
+        self.lender = () if lender is None else (lender,)  # in a tuple: its weights stay its own
         self.place, self.dropout = spec.place, spec.dropout
         self.recalls = any(kind_of(leaf) == "attention" for leaf in spec.leaves)
-        self.branch = build(spec.branch, dim)
-        self.norm = build(spec.norm, dim) if spec.norm is not None else None
-        sandwich = spec.norm is not None and spec.place == "sandwich"
+        self.optional = isinstance(spec.branch, S.Attention) and spec.branch.optional
+        branch, terms = _with_terms_apart(spec, own)
+        self.branch = build(branch, dim) if mine(spec.kind) else None
+        self.relative = None
+        if isinstance(branch, S.Attention) and terms:
+            sizes = branch.heads, qk_dim(branch, dim), dim
+            self.relative = nn.ModuleList(build(term, *sizes) for term in terms)
+        self.norm = build(spec.norm, dim) if spec.norm is not None and mine("norm") else None
+        sandwich = spec.norm is not None and spec.place == "sandwich" and mine("norm")
         self.after = build(spec.norm, dim) if sandwich else None
-        self.residual = build(spec.residual, dim)
+        self.residual = build(spec.residual, dim) if mine("gain") else None
+
+    @property
+    def used(self) -> tuple[Any, Any, Any, Any]:
+        """Branch, norm, norm after the branch and residual: its own, or those that it is lent."""
+        own = (self.branch, self.norm, self.after, self.residual)
+        if not self.lender:
+            return own
+        branch, norm, after, residual = self.lender[0].used
+        return own[0] or branch, own[1] or norm, own[2] or after, own[3] or residual
 
     def output(self, x: Tensor, call: Call, path: str) -> Tensor:
         """What the branch says of the stream x (B, N, d), before it joins it."""
         y = call.recall(path, x) if self.recalls else x
-        if self.norm is not None and self.place != "post":
-            y = self.norm(y)
-        y = self.branch(y, call, path)
-        y = y if self.after is None else self.after(y)
+        branch, norm, after, _ = self.used
+        if norm is not None and self.place != "post":
+            y = norm(y)
+        if self.relative is not None:
+            call = replace(call, relative=(*self.relative, *call.relative))
+        y = branch(y, call, path)
+        y = y if after is None else after(y)
         return F.dropout(y, self.dropout) if self.dropout and self.training else y
 
     def forward(self, x: Tensor, call: Call, path: str) -> Tensor:
         """The stream after this sublayer."""
-        x = self.residual(x, self.output(x, call, path))
-        return self.norm(x) if self.norm is not None and self.place == "post" else x
+        if self.optional and call.context is None:
+            return x
+        _, norm, _, residual = self.used
+        x = residual(x, self.output(x, call, path))
+        return norm(x) if norm is not None and self.place == "post" else x
 
 
 class Block(nn.ModuleList):
@@ -68,32 +99,89 @@ class Stack(nn.Module):
         self.spec = spec
         plan = S.layout(spec)
         self.schedule = plan.schedule
-        self.blocks = nn.ModuleList(Block(Sublayer(s, dim) for s in b) for b in plan.blocks)
+        self.blocks = nn.ModuleList()
+        for i, (block, lender) in enumerate(zip(plan.blocks, plan.lenders, strict=True)):
+            lent: Any = (None,) * len(block) if lender == i else self.blocks[lender]
+            subs = (Sublayer(s, dim, spec.own, by) for s, by in zip(block, lent, strict=True))
+            self.blocks.append(Block(subs))
+        self.closing = nn.ModuleList(build(norm, dim) for norm in closing(spec))
+        self.span = spec.schedule.span if isinstance(spec.schedule, S.Superblocks) else spec.depth
         sizes = _position_sizes(plan.blocks, dim)
         self.relative = nn.ModuleList(build(r, *sizes[:2], dim) for r in spec.relative)
         untied = build(spec.untied, sizes[0], sizes[2], dim) if spec.untied is not None else None
         assert untied is None or isinstance(untied, Untied)
         self.untied = untied
+        distances = build(spec.distances, dim) if spec.distances is not None else None
+        assert distances is None or isinstance(distances, Distances)
+        self.distances = distances
+        beside = build(spec.convolution, dim) if spec.convolution is not None else None
+        assert beside is None or isinstance(beside, Convolution)
+        self.convolution = beside
         self.norm = build(spec.final_norm, dim) if spec.final_norm is not None else None
+        self.out = nn.Linear(dim, spec.out, bias=False) if spec.out is not None else None
 
     def forward(self, x: Tensor, call: Call) -> Tensor:
-        """x (B, N, d) -> (B, N, d)."""
+        """x (B, N, d) -> (B, N, d), or the width that the spec asks for."""
         call.relative = tuple(self.relative)
         if self.untied is not None:
             call.untied = self.untied(call.positions, call.length, call.relative)
+        if self.distances is not None:
+            call.distances = self.distances(1 - call.start - call.length, call.length - 1)
         x = run_reversible(self, x, call) if self.spec.reversible else self._run(x, call)
-        return x if self.norm is None else self.norm(x)
+        x = x if self.norm is None else self.norm(x)
+        return x if self.out is None else self.out(x)
 
     def _run(self, x: Tensor, call: Call) -> Tensor:
         rate = self.spec.layer_dropout if self.training else 0.0
+        x = below = entered = self._blank(x, call)
         for i, b in enumerate(self.schedule):
             if call.hidden is not None:
                 call.hidden.append(x)
             block = self.blocks[b]
             assert isinstance(block, Block)
+            entered = x if i % self.span == 0 else entered
+            if call.asking is not None and i + 1 == len(self.schedule):
+                return self._closed(self._asked(x, call, block, i), entered, i + 1)
             skipped = rate > 0 and torch.rand(()).item() < rate
             x = block.skip(x, call, str(i)) if skipped else block(x, call, str(i))
+            if i == 0 and self.convolution is not None:
+                x = self.convolution(x, below, call)
+            x = self._blank(self._closed(x, entered, i + 1), call)
         return x
+
+    def _closed(self, x: Tensor, entered: Tensor, done: int) -> Tensor:
+        """x where a superblock ends: with what entered it and normed, as the spec asks."""
+        schedule = self.spec.schedule
+        if done % self.span or not isinstance(schedule, S.Superblocks):
+            return x
+        x = x + entered if schedule.around else x
+        at = 0 if schedule.one_norm else done // self.span - 1
+        return self.closing[at](x) if self.closing else x
+
+    def _asked(self, x: Tensor, call: Call, block: Block, i: int) -> Tensor:
+        """The last block twice, asked by x and its positions, its keys and values those of x."""
+        assert call.asking is not None
+        call.source, y = x, x + call.asking.to(x.dtype)
+        for turn in range(2):
+            y = self._blank(block(y, call, str(i + turn)), call)
+        call.source = None
+        return y
+
+    def _blank(self, x: Tensor, call: Call) -> Tensor:
+        """x (B, N, d) with zeros for padding, where the spec asks for them."""
+        if call.keep is None or not self.spec.blank:
+            return x
+        return x.masked_fill(~call.keep[:, -x.shape[1] :, None], 0.0)
+
+
+def _with_terms_apart(
+    spec: S.Sublayer, own: tuple[str, ...]
+) -> tuple[S.Branch, tuple[S.Relative, ...]]:
+    """The branch, and relative positions that belong to each application and not to it."""
+    branch = spec.branch
+    if "relative" not in own or spec.kind in own or not isinstance(branch, S.Attention):
+        return branch, ()
+    return replace(branch, relative=()), branch.relative
 
 
 def _position_sizes(blocks: tuple[tuple[S.Sublayer, ...], ...], dim: int) -> tuple[int, int, int]:

@@ -124,18 +124,16 @@ class Prefix(Mask):
 
 @dataclass(frozen=True)
 class Blocks(Mask):
-    """BigBird: blocks of `size`; near ones, global first and last ones, random ones (2007.14062).
+    """BigBird without chance: `count` blocks of `size`, near ones and both ends (2007.14062).
 
-    Random blocks are fixed by the seed: block (i, j) is seen if a hash of both falls below the
-    share that gives `random` blocks a row on average over `count` blocks.
+    A query sees the `near` blocks around its own, and the first and last `ends` blocks; those of
+    the ends see everything.
     """
 
     size: int
     count: int
     near: int = 3
     ends: int = 1
-    random: int = 3
-    seed: int = 0
 
     @property
     def total(self) -> bool:
@@ -143,13 +141,38 @@ class Blocks(Mask):
         return True
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
-        """Whether the blocks of q and k are near, global or drawn."""
+        """Whether the blocks of q and k are near, or one of them at an end."""
         i, j = q // self.size, k // self.size
         last = self.count - self.ends
         near = ((i - j) <= self.near // 2) & ((j - i) <= self.near // 2)
-        ends = (i < self.ends) | (j < self.ends) | (i >= last) | (j >= last)
-        drawn = (i * 7919 + j * 104729 + h * 1299709 + self.seed * 15485863) % 10007
-        return near | ends | (drawn * self.count < self.random * 10007)
+        return near | (i < self.ends) | (j < self.ends) | (i >= last) | (j >= last)
+
+    def span(self, first: int, last: int, keys: int) -> tuple[int, int]:
+        """The near blocks of the run; everything where there are ends, which lie far apart."""
+        if self.ends:
+            return 0, keys
+        low, high = first // self.size - self.near // 2, last // self.size + self.near // 2 + 1
+        return max(0, low * self.size), min(keys, high * self.size)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn(Mask):
+    """Blocks of `size` that a block of queries sees by chance: ids is (H, blocks, R), -1: none."""
+
+    size: int
+    ids: Tensor
+
+    def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
+        """Whether the block of k is among those of q's."""
+        return self.times(h, q, k) > 0
+
+    def times(self, h: Index, q: Index, k: Index) -> Tensor:
+        """How often it is among them."""
+        i, j = q // self.size, k // self.size
+        found = (self.ids[h, i, 0] == j).int()
+        for draw in range(1, self.ids.shape[2]):
+            found = found + (self.ids[h, i, draw] == j).int()
+        return found
 
 
 @dataclass(frozen=True)

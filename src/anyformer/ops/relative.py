@@ -137,6 +137,18 @@ def t5_bucket(distance: Tensor, count: int, max_distance: int, bidirectional: bo
     return offset + torch.where(distance < exact, distance, far.clamp(max=count - 1))
 
 
+def log_bucket(distance: Tensor, count: int, reach: int) -> Tensor:
+    """DeBERTa's signed bucket of each distance (arXiv:2006.03654): count / 2 exact ones, then log.
+
+    At a distance of reach - 1 it is count - 1.
+    """
+    half = count // 2
+    far = distance.abs().clamp(min=half)
+    ratio = torch.log(far / half) / torch.log(torch.tensor((reach - 1) / half))
+    grown = half + torch.ceil(ratio * (half - 1)).long()
+    return torch.where(far > half, grown * distance.sign(), distance)
+
+
 def alibi_slopes(heads: int) -> Tensor:
     """ALiBi's slopes: a geometric series, filled up from the next one beside powers of 2."""
     power = 1 << (heads.bit_length() - 1)

@@ -5,22 +5,50 @@ Letters: B batch, H heads, T positions, D channels.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+Stretch = Callable[[Tensor], Tensor]  # frequencies (dims / 2,) to slower ones
 
-def angles(positions: Tensor, dims: int, theta: float) -> Tensor:
+
+def angles(positions: Tensor, dims: int, theta: float, stretch: Stretch | None = None) -> Tensor:
     """positions (..., T) -> angles (..., T, dims / 2), position · theta^(-2i / dims)."""
     dtype = torch.float64 if positions.dtype == torch.float64 else torch.float32
     steps = torch.arange(0, dims, 2, device=positions.device, dtype=dtype)
-    return positions.to(dtype)[..., None] * theta ** (-steps / dims)
+    speed = 1.0 / theta ** (steps / dims)
+    return positions.to(dtype)[..., None] * (speed if stretch is None else stretch(speed))
 
 
-def turn(x: Tensor, angle: Tensor, layout: str) -> Tensor:
-    """Turn the first channels of x (B, H, T, D) by angle (1 or B, T, dims / 2) (2104.09864)."""
+def llama3(speed: Tensor, factor: float, length: int, low: float, high: float) -> Tensor:
+    """Slower below `low` turns over a length, as they are above `high`, blended between."""
+    turns = length * speed / (2 * math.pi)
+    fast = ((turns - low) / (high - low)).clamp(0, 1)
+    return (1 - fast) * speed / factor + fast * speed
+
+
+def yarn(speed: Tensor, factor: float, ends: tuple[float, float]) -> Tensor:
+    """As they are before the first of the channels `ends`, slower after the last (2309.00071)."""
+    low, high = max(ends[0], 0), min(ends[1], 2 * len(speed) - 1)
+    high = high + 0.001 if high == low else high
+    at = torch.arange(len(speed), dtype=speed.dtype, device=speed.device)
+    slow = ((at - low) / (high - low)).clamp(0, 1)
+    return slow * speed / factor + (1 - slow) * speed
+
+
+def channel(turns: float, length: int, dims: int, theta: float) -> float:
+    """The channel, perhaps between two, that turns so many times over a length."""
+    return dims * math.log(length / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+
+def turn(x: Tensor, angle: Tensor, layout: str, gain: float = 1.0) -> Tensor:
+    """Turn the first channels of x (B, H, T, D) by angle (1 or B, T, dims / 2), times a gain."""
     dims = 2 * angle.shape[-1]
     cos, sin = angle.cos()[:, None], angle.sin()[:, None]  # (1 or B, 1, T, dims / 2)
+    cos, sin = (cos, sin) if gain == 1.0 else (cos * gain, sin * gain)
     wide = torch.promote_types(x.dtype, torch.float32)
     head, rest = x[..., :dims].to(wide), x[..., dims:]
     a, b = head.chunk(2, -1) if layout == "halves" else (head[..., ::2], head[..., 1::2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention.bias import causal_lower_right
 
 from anyformer.ops.mask import Causal, Mask, Padding, parts
 from anyformer.ops.plan import Plan
@@ -36,7 +35,7 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     causal, pads, _ = _sorted(plan.mask)
     hide = causal and not _sees_all(q, k, plan)
     square = _square(q, k)
-    bias = causal_lower_right(q.shape[2], k.shape[2]) if hide and not square else None
+    bias = _lower_right(q, k) if hide and not square else None
     if pads and not hide:
         bias = _keys(pads[0], plan.lead)
     size = v.shape[-1]
@@ -53,6 +52,13 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
         enable_gqa=k.shape[1] != heads,
     )[..., :size]
     return _blank(out, pads[0], plan) if pads else out
+
+
+def _lower_right(q: Tensor, k: Tensor) -> Tensor:
+    """Causality for queries that end where the keys do, which the kernel knows by its type."""
+    from torch.nn.attention.bias import causal_lower_right  # loads torch's compiler, so late
+
+    return causal_lower_right(q.shape[2], k.shape[2])
 
 
 def _grouped(k: Tensor, v: Tensor, heads: int) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,15 @@
 """Modules, one for each spec class, found through one registry."""
 
-from anyformer.parts import attention, feedforward, norm, parallel, position, residual  # noqa: F401
+from anyformer.parts import (  # noqa: F401  they register
+    attention,
+    convolution,
+    distance,
+    feedforward,
+    norm,
+    parallel,
+    position,
+    residual,
+)
 from anyformer.parts.base import PARTS, build, part
 
 __all__ = ["PARTS", "build", "part"]

@@ -18,10 +18,13 @@ from anyformer.ops.attend import attend
 from anyformer.ops.eager import Place, weights, widen
 from anyformer.ops.plan import Mod, Plan
 from anyformer.ops.relative import Relative, merge
-from anyformer.ops.rotary import angles, sinusoid, turn
+from anyformer.ops.rotary import sinusoid
 from anyformer.parts.base import build, part
+from anyformer.parts.blocks import BlockSparse
+from anyformer.parts.distance import Disentangled
 from anyformer.parts.init import Fresh
 from anyformer.parts.position import lead_zeros, relative_of, shifted
+from anyformer.parts.rotary import turned
 from anyformer.parts.state import Call
 from anyformer.spec.walk import head_dim, qk_dim
 
@@ -75,7 +78,8 @@ class Attention(Fresh):
         shared = spec.collaborate is not None
         out_bias = spec.bias if spec.out_bias is None else spec.out_bias
         self.q = nn.Linear(dim, self.size * (1 if shared else spec.heads), spec.bias)
-        self.k = nn.Linear(source, self.size * (1 if shared else groups), spec.bias)
+        k_bias = spec.bias if spec.k_bias is None else spec.k_bias
+        self.k = nn.Linear(source, self.size * (1 if shared else groups), k_bias)
         self.v = nn.Linear(source, self.value_size * groups, spec.bias)
         self.out = nn.Linear(
             spec.heads * self.value_size, dim * (2 if spec.gate == "glu" else 1), out_bias
@@ -94,7 +98,13 @@ class Attention(Fresh):
         self.talk_pre = param(heads, heads) if spec.talking in ("pre", "both") else None
         self.talk_post = param(heads, heads) if spec.talking in ("post", "both") else None
         self.mods = nn.ModuleList(build(m, heads) for m in spec.mods)
+        blocks = build(spec.blocks, heads) if spec.blocks is not None else None
+        assert blocks is None or isinstance(blocks, BlockSparse)
+        self.blocks = blocks
         self.relative = nn.ModuleList(build(r, heads, self.size, self.dim) for r in spec.relative)
+        apart = spec.disentangled and build(spec.disentangled, heads, self.size, self.dim)
+        assert apart is None or isinstance(apart, Disentangled)
+        self.disentangled = apart
 
     def fresh(self, std: float) -> None:
         """Heads that don't talk yet, memories of the size of keys and values (1907.01470)."""
@@ -111,7 +121,7 @@ class Attention(Fresh):
         """x (B, M, d), whose last N rows ask -> (B, N, d)."""
         q, k, v = self._remembered(x, call, path) if self.spec.cross else self._own(x, call, path)
         k, v = self._with_memory(k, v)
-        plan = self._plan(call, q.shape[2], k.shape[2])
+        plan = self._plan(call, path, q.shape[2], k.shape[2])
         q, k = self._carried(q, k, call)
         if call.untied is not None and not self.spec.cross:
             q, k = self._untied(q, k, call.untied)
@@ -125,18 +135,22 @@ class Attention(Fresh):
     def _own(self, x: Tensor, call: Call, path: str) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v of the sequence itself and of what a cache remembers."""
         at = call.positions[:, -x.shape[1] :]
-        placed = x
-        if self.spec.infused is not None:
-            f = self.spec.infused
-            waves = sinusoid(at + f.offset, self.dim, f.theta, f.layout, f.closed)
-            placed = x + f.scale * waves.to(x.dtype)
-        q, k = self._queries(self.q(placed[:, -call.length :])), self._keys(self.k(placed))
-        v = self._split(self.v(x), self.value_size)
+        read = x if call.source is None else call.source
+        placed = self._placed(read, at)
+        asks = placed if read is x else self._placed(x, at)
+        q, k = self._queries(self.q(asks[:, -call.length :])), self._keys(self.k(placed))
+        v = self._split(self.v(read), self.value_size)
         if self.spec.rotary is not None:
-            r = self.spec.rotary
-            angle = angles(at, r.dims or self.size, r.theta)
-            q, k = turn(q, angle[:, -call.length :], r.layout), turn(k, angle, r.layout)
+            q, k = turned(self.spec.rotary, q, k, at)
         return q, *call.extend(path, k, v)
+
+    def _placed(self, x: Tensor, at: Tensor) -> Tensor:
+        """x (B, M, d) with its positions (1 or B, M), where they are added to what q and k see."""
+        f = self.spec.infused
+        if f is None:
+            return x
+        waves = sinusoid(at + f.offset, self.dim, f.theta, f.layout, f.closed)
+        return x + f.scale * waves.to(x.dtype)
 
     def _remembered(self, x: Tensor, call: Call, path: str) -> tuple[Tensor, Tensor, Tensor]:
         """q of the sequence, k and v of the encoder's output, projected once where cached."""
@@ -199,27 +213,37 @@ class Attention(Fresh):
         return [] if self.spec.cross else [*self.relative, *call.relative]
 
     def _scale(self, call: Call) -> float:
-        twice = call.untied is not None and not self.spec.cross
-        return self.spec.scale or (self.value_size * (2 if twice else 1)) ** -0.5
+        kinds = 1 + (call.untied is not None and not self.spec.cross)
+        kinds += 0 if self.spec.disentangled is None else self.spec.disentangled.terms
+        return self.spec.scale or (self.value_size * kinds) ** -0.5
 
     def _tables(self, call: Call, new: int, keys: int, scale: float) -> Relative | None:
         start = call.start
         ahead = 0 if self.spec.causal and call.prefix is None else keys - 1 - start
         parts = [relative_of(p) for p in self._relatives(call)]
-        return merge([p.tables(-(start + new - 1), max(ahead, 0), scale) for p in parts])
+        found = [p.tables(-(start + new - 1), max(ahead, 0), scale) for p in parts]
+        if self.disentangled is not None and call.distances is not None:
+            keys_of = lambda x: widen(self._keys(self.k(x)), self.spec.heads)
+            queries_of = lambda x: self._queries(self.q(x))
+            found.append(self.disentangled.tables(call.distances, keys_of, queries_of, scale))
+        return merge(found)
 
-    def _plan(self, call: Call, new: int, keys: int) -> Plan:
+    def _plan(self, call: Call, path: str, new: int, keys: int) -> Plan:
         spec, scale = self.spec, self._scale(call)
         mods = [m.mod() for m in self.mods if isinstance(m, (SoftCap, Temperature))]
+        blocks, counts = None, ()
+        if self.blocks is not None:
+            layer, device = int(path.partition(".")[0]), self.q.weight.device
+            blocks, counts = self.blocks.seen(keys - spec.memory, layer, device)
         return Plan(
             scale=scale,
-            mask=call.mask(spec.causal, spec.window, spec.cross),
+            mask=call.mask(spec.causal, spec.window, spec.cross, blocks),
             relative=self._tables(call, new, keys - spec.memory, scale),
-            mods=tuple(mods),
+            mods=(*mods, *counts),
             mix=self.talk_pre,
             weigh=weigh_of(spec.weigh),
             remix=self.talk_post,
-            dropout=spec.dropout if self.training else 0.0,
+            dropout=spec.dropout if self.training and blocks is None else 0.0,
             start=0 if spec.cross else call.start,
             lead=spec.memory,
         )

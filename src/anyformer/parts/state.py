@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from anyformer.errors import InputError
 from anyformer.ops.mask import Causal, Documents, Mask, Padding, Prefix, Window, both
+from anyformer.parts.distance import Vectors
 
 
 @dataclass
@@ -62,6 +64,9 @@ class Call:
     following: Past | None = None  # what the next call remembers
     relative: tuple = ()  # the stack's relative parts
     untied: tuple[Tensor, Tensor] | None = None  # channels of positions for q and k
+    distances: Vectors | None = None  # the stack's vectors by distance
+    asking: Tensor | None = None  # (1 or B, N, d): positions that ask the last block, twice
+    source: Tensor | None = None  # (B, N, d): what keys and values are made from; None: the stream
     carried: dict[bool, tuple[Tensor, Tensor]] = field(default_factory=dict)  # by cross
     masks: dict[tuple, Mask | None] = field(default_factory=dict)
     weights: list[Tensor] | None = None  # attention weights, where asked for
@@ -78,6 +83,8 @@ class Call:
             whole = x
         else:
             old = self.past.hidden.get(path)
+            if not self.past.hidden:  # nothing was read yet: a memory of zeros
+                old = x.new_zeros(x.shape[0], self.past.length, x.shape[2])
             whole = x if old is None else torch.cat([old.to(x.dtype), x], 1)
         if self.following is not None and not self.following.is_cache:
             if path not in self.following.hidden:  # a second pass, backwards, changes nothing
@@ -97,18 +104,25 @@ class Call:
         """Keys and values of the encoder's output, where a cache has them."""
         return self.past.kv.get(path) if self.past is not None and self.past.is_cache else None
 
-    def mask(self, causal: bool, window: int | None, cross: bool) -> Mask | None:
+    def mask(
+        self, causal: bool, window: int | None, cross: bool, blocks: Mask | None = None
+    ) -> Mask | None:
         """The mask of an attention; one object for all that ask for the same."""
-        key = (causal, window, cross)
+        key = (causal, window, cross, blocks)
         if key not in self.masks:
-            self.masks[key] = self._cross_mask() if cross else self._self_mask(causal, window)
+            own = [] if blocks is None else [blocks]
+            self.masks[key] = self._cross_mask() if cross else self._self_mask(causal, window, own)
         return self.masks[key]
 
     def _cross_mask(self) -> Mask | None:
         return None if self.context_keep is None else Padding(self.context_keep)
 
-    def _self_mask(self, causal: bool, window: int | None) -> Mask | None:
-        found: list[Mask] = []
+    def _self_mask(self, causal: bool, window: int | None, found: list[Mask]) -> Mask | None:
+        if found and (self.documents is not None or self.start):
+            raise InputError(
+                "block-sparse attention lays its blocks over a whole row: document_ids and "
+                "past_key_values have no place there; give rows of one document, or shorter ones"
+            )
         if causal:
             found.append(Causal() if self.prefix is None else Causal() | Prefix(self.prefix))
         if window is not None:

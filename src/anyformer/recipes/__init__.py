@@ -7,10 +7,27 @@ module of the same name has been imported.
 import sys
 from types import ModuleType
 
-from anyformer.recipes import bart, bert, eleuther, generic, gpt, llama, pair, roberta, t5, vit, xl  # noqa: F401  they register
-from anyformer.recipes.registry import options, recipe, recipes
+from anyformer.recipes import (  # noqa: F401  they register
+    bart,
+    bert,
+    big_bird,
+    deberta,
+    eleuther,
+    generic,
+    gpt,
+    llama,
+    modernbert,
+    pair,
+    recursive,
+    roberta,
+    t5,
+    vit,
+    xl,
+    xlm,
+)
+from anyformer.recipes.registry import options, recipe, recipes, sizes
 
-__all__ = ["options", "recipe", "recipes"]
+__all__ = ["options", "recipe", "recipes", "sizes"]
 
 
 class _Recipes(ModuleType):

@@ -2,57 +2,31 @@
 
 from __future__ import annotations
 
-from anyformer.recipes.registry import register
-from anyformer.spec import (
-    Attention,
-    Embed,
-    FeedForward,
-    LayerNorm,
-    Model,
-    Parallel,
-    Rotary,
-    Stack,
-    Sublayer,
-    Tokens,
-    Vocabulary,
-)
-from anyformer.spec.node import Above, Positive, Rate
+from anyformer import spec as S
+from anyformer.recipes.registry import Options, register
 
 
-@register
-def gpt_j(
-    dim: Positive = 4096,
-    depth: Positive = 28,
-    heads: Positive = 16,
-    rotary_dim: Positive = 64,
-    vocab: Positive = 50400,
-    dropout: Rate = 0.0,
-) -> Model:
+@register(dim=4096, depth=28, heads=16, rotary_dim=64, vocab=50400, dropout=0.0)
+def gpt_j(o: Options) -> S.Model:
     """GPT-J: attention and feed-forward side by side behind one norm (Wang and others, 2021)."""
-    norm, rotary = LayerNorm(eps=1e-5), Rotary(dims=rotary_dim, layout="pairs")
-    attention = Attention(heads=heads, bias=False, causal=True, rotary=rotary, dropout=dropout)
-    feed = FeedForward(hidden=4 * dim, act="gelu_tanh")
-    branch = Parallel(branches=(attention, feed), dropout=dropout)
-    stack = Stack(block=(Sublayer(branch=branch, norm=norm),), depth=depth, final_norm=norm)
-    embed = Embed(source=Tokens(vocab=vocab), dropout=dropout)
-    return Model(dim=dim, embed=embed, stack=stack, head=Vocabulary(tied=False, bias=True))
+    norm, rotary = S.LayerNorm(eps=1e-5), S.Rotary(dims=o.rotary_dim, layout="pairs")
+    attention = S.Attention(
+        heads=o.heads, bias=False, causal=True, rotary=rotary, dropout=o.dropout
+    )
+    feed = S.FeedForward(hidden=4 * o.dim, act="gelu_tanh")
+    branch = S.Parallel(branches=(attention, feed), dropout=o.dropout)
+    stack = S.Stack(block=(S.Sublayer(branch=branch, norm=norm),), depth=o.depth, final_norm=norm)
+    embed = S.Embed(source=S.Tokens(vocab=o.vocab), dropout=o.dropout)
+    return S.Model(dim=o.dim, embed=embed, stack=stack, head=S.Vocabulary(tied=False, bias=True))
 
 
-@register
-def gpt_neox(
-    dim: Positive = 6144,
-    depth: Positive = 44,
-    heads: Positive = 64,
-    hidden: Positive = 24576,
-    vocab: Positive = 50432,
-    rotary: Above = 0.25,
-    dropout: Rate = 0.0,
-) -> Model:
+@register(dim=6144, depth=44, heads=64, hidden=24576, vocab=50432, rotary=0.25, dropout=0.0)
+def gpt_neox(o: Options) -> S.Model:
     """GPT-NeoX: attention and feed-forward side by side, with a norm each (arXiv:2204.06745)."""
-    norm, turned = LayerNorm(eps=1e-5), Rotary(dims=int(dim // heads * rotary))
-    attention = Attention(heads=heads, causal=True, rotary=turned, dropout=dropout)
-    branches = (attention, FeedForward(hidden=hidden, act="gelu"))
-    branch = Parallel(branches=branches, norms=(norm, norm), dropout=dropout)
-    stack = Stack(block=(Sublayer(branch=branch, norm=None),), depth=depth, final_norm=norm)
-    embed = Embed(source=Tokens(vocab=vocab), dropout=dropout)
-    return Model(dim=dim, embed=embed, stack=stack, head=Vocabulary(tied=False))
+    norm, turned = S.LayerNorm(eps=1e-5), S.Rotary(dims=int(o.dim // o.heads * o.rotary))
+    attention = S.Attention(heads=o.heads, causal=True, rotary=turned, dropout=o.dropout)
+    branches = (attention, S.FeedForward(hidden=o.hidden, act="gelu"))
+    branch = S.Parallel(branches=branches, norms=(norm, norm), dropout=o.dropout)
+    stack = S.Stack(block=(S.Sublayer(branch=branch, norm=None),), depth=o.depth, final_norm=norm)
+    embed = S.Embed(source=S.Tokens(vocab=o.vocab), dropout=o.dropout)
+    return S.Model(dim=o.dim, embed=embed, stack=stack, head=S.Vocabulary(tied=False))

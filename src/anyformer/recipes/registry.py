@@ -3,35 +3,81 @@
 from __future__ import annotations
 
 import inspect
-import typing
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 from anyformer.errors import known_or_raise
+from anyformer.recipes.sizes import SIZES
 from anyformer.spec import Model, check, override
-from anyformer.spec.node import coerce, names
+from anyformer.spec.node import Above, Natural, Positive, Rate, coerce, names
 
-F = TypeVar("F", bound=Callable[..., Model])
-RECIPES: dict[str, Callable[..., Model]] = {}  # name -> function
+TYPES: dict[str, Any] = {  # what each option takes, whichever recipe has it
+    **dict.fromkeys(("dim", "depth", "heads", "vocab", "length", "width", "groups"), Positive),
+    **dict.fromkeys(("image", "patch", "classes", "size", "rotary_dim"), Positive),
+    **dict.fromkeys(("unique", "superblocks"), Positive),
+    **dict.fromkeys(("hidden", "head_dim", "kv_heads", "window"), Positive | None),
+    **dict.fromkeys(("pad", "langs", "memory"), Natural),
+    **dict.fromkeys(("theta", "rotary"), Above),
+    **dict.fromkeys(("scaled", "causal", "relative", "own_norms"), bool),
+    "dropout": Rate,
+}
 
 
-def register(function: F) -> F:
-    """Make a function a recipe, under its name with `-` for `_`."""
-    RECIPES[function.__name__.replace("_", "-")] = function
-    return function
+class Options(SimpleNamespace):
+    """The options of one call of a recipe, as attributes."""
+
+    def but(self, **changes: Any) -> Options:
+        """The same with some changed, or more of them."""
+        return Options(**{**vars(self), **changes})
+
+
+Build = Callable[[Options], Model]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A function from options to a spec, and what the options are by default."""
+
+    build: Build
+    defaults: dict[str, Any]
+
+    @property
+    def summary(self) -> str:
+        """The first line of its docstring."""
+        return (inspect.getdoc(self.build) or "").partition("\n")[0]
+
+
+RECIPES: dict[str, Recipe] = {}  # by name
+
+
+def register(**defaults: Any) -> Callable[[Build], Build]:
+    """Make a function a recipe with these options, under its name with `-` for `_`."""
+    given = {name: coerce(value, TYPES[name], name) for name, value in defaults.items()}
+
+    def named(build: Build) -> Build:
+        RECIPES[build.__name__.replace("_", "-")] = Recipe(build, given)
+        return build
+
+    return named
 
 
 def recipe(name: str, /, **options: Any) -> Model:
-    """The checked spec of a recipe; options are the recipe's own, fields of Model or dotted paths.
+    """The checked spec of a recipe or of a published size, as `bert-large`.
 
-    `recipe("bert", depth=6, **{"stack.block.*.dropout": 0.0})`: the recipe's own options build
+    Options are the recipe's own, fields of Model or dotted paths:
+    `recipe("bert", depth=6, **{"stack.block.*.dropout": 0.0})`. The recipe's own options build
     the spec, the others then change it in the order given.
     """
-    function = RECIPES[known_or_raise(name, RECIPES, "recipe")]
-    own = _hints(function)
-    _check_names(name, options, own)
-    given = {k: coerce(v, own[k], f"{name}: {k}") for k, v in options.items() if k in own}
-    return edited(function(**given), {k: v for k, v in options.items() if k not in own})
+    name, published = _known(name)
+    found, options = RECIPES[name], {**published, **options}
+    _check_names(name, options, found.defaults)
+    own = {
+        k: coerce(v, TYPES[k], f"{name}: {k}") for k, v in options.items() if k in found.defaults
+    }
+    spec = found.build(Options(**{**found.defaults, **own}))
+    return edited(spec, {k: v for k, v in options.items() if k not in found.defaults})
 
 
 def edited(spec: Model, changes: dict[str, Any]) -> Model:
@@ -42,19 +88,24 @@ def edited(spec: Model, changes: dict[str, Any]) -> Model:
 
 
 def options(name: str) -> dict[str, Any]:
-    """The options of a recipe with their defaults."""
-    function = RECIPES[known_or_raise(name, RECIPES, "recipe")]
-    return {k: p.default for k, p in inspect.signature(function).parameters.items()}
+    """The options of a recipe with their defaults, or with those of a published size."""
+    name, published = _known(name)
+    return {**RECIPES[name].defaults, **published}
+
+
+def sizes(name: str) -> list[str]:
+    """The published sizes of a recipe."""
+    return [size for size, (base, _) in SIZES.items() if base == name]
 
 
 def recipes() -> dict[str, str]:
     """Every recipe's name with the first line of its docstring."""
-    return {name: inspect.getdoc(RECIPES[name]).splitlines()[0] for name in sorted(RECIPES)}  # type: ignore[union-attr]
+    return {name: RECIPES[name].summary for name in sorted(RECIPES)}
 
 
-def _hints(function: Callable[..., Model]) -> dict[str, Any]:
-    hints = typing.get_type_hints(function, include_extras=True)
-    return {name: hint for name, hint in hints.items() if name != "return"}
+def _known(name: str) -> tuple[str, dict[str, Any]]:
+    """The recipe of a name and the options that a published size sets."""
+    return SIZES.get(known_or_raise(name, [*RECIPES, *SIZES], "recipe"), (name, {}))
 
 
 def _check_names(recipe_name: str, given: Iterable[str], own: Iterable[str]) -> None:

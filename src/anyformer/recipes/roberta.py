@@ -2,55 +2,30 @@
 
 from __future__ import annotations
 
+from anyformer import spec as S
 from anyformer.recipes.bert import bert
-from anyformer.recipes.registry import register
-from anyformer.spec import LayerNorm, Learned, Model, override
-from anyformer.spec.node import Natural, Positive, Rate
+from anyformer.recipes.registry import Options, register
 
 
-@register
-def roberta(
-    dim: Positive = 768,
-    depth: Positive = 12,
-    heads: Positive = 12,
-    vocab: Positive = 50265,
-    length: Positive = 512,
-    pad: Natural = 1,
-    dropout: Rate = 0.1,
-) -> Model:
+@register(dim=768, depth=12, heads=12, vocab=50265, length=512, pad=1, dropout=0.1)
+def roberta(o: Options) -> S.Model:
     """RoBERTa: BERT with positions that leave padding out, one token type (arXiv:1907.11692)."""
-    model = bert(dim, depth, heads, vocab, length, dropout)
-    position = Learned(length=length, offset=pad + 1, skip=pad)
+    model = bert(o)
+    position = S.Learned(length=o.length, offset=o.pad + 1, skip=o.pad)
     for path in ("embed.norm", "stack.block.*.norm"):
-        model = override(model, path, LayerNorm(eps=1e-5))
-    return override(override(model, "embed.position", position), "embed.types", 1)
+        model = S.override(model, path, S.LayerNorm(eps=1e-5))
+    return S.override(S.override(model, "embed.position", position), "embed.types", 1)
 
 
-@register
-def xlm_roberta(
-    dim: Positive = 768,
-    depth: Positive = 12,
-    heads: Positive = 12,
-    vocab: Positive = 250002,
-    length: Positive = 512,
-    pad: Natural = 1,
-    dropout: Rate = 0.1,
-) -> Model:
+@register(dim=768, depth=12, heads=12, vocab=250002, length=512, pad=1, dropout=0.1)
+def xlm_roberta(o: Options) -> S.Model:
     """XLM-RoBERTa: RoBERTa over a vocabulary of a hundred languages (arXiv:1911.02116)."""
-    return roberta(dim, depth, heads, vocab, length, pad, dropout)
+    return roberta(o)
 
 
-@register
-def roberta_prelayernorm(
-    dim: Positive = 768,
-    depth: Positive = 12,
-    heads: Positive = 12,
-    vocab: Positive = 50265,
-    length: Positive = 512,
-    pad: Natural = 1,
-    dropout: Rate = 0.1,
-) -> Model:
+@register(dim=768, depth=12, heads=12, vocab=50265, length=512, pad=1, dropout=0.1)
+def roberta_prelayernorm(o: Options) -> S.Model:
     """RoBERTa-PreLayerNorm: RoBERTa with norms before each sublayer (arXiv:1904.01038)."""
-    model = roberta(dim, depth, heads, vocab, length, pad, dropout)
-    model = override(model, "stack.block.*.place", "pre")
-    return override(model, "stack.final_norm", LayerNorm(eps=1e-5))
+    model = roberta(o)
+    model = S.override(model, "stack.block.*.place", "pre")
+    return S.override(model, "stack.final_norm", S.LayerNorm(eps=1e-5))

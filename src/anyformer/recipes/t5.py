@@ -2,67 +2,38 @@
 
 from __future__ import annotations
 
-from anyformer.recipes.registry import register
-from anyformer.spec import (
-    Attention,
-    Branch,
-    Buckets,
-    Embed,
-    FeedForward,
-    Model,
-    RMSNorm,
-    Stack,
-    Sublayer,
-    Tokens,
-    Vocabulary,
-    override,
-)
-from anyformer.spec.node import Positive, Rate
+from anyformer import spec as S
+from anyformer.recipes.registry import Options, edited, register
 
 
-@register
-def t5(
-    dim: Positive = 512,
-    depth: Positive = 6,
-    heads: Positive = 8,
-    head_dim: Positive | None = None,
-    hidden: Positive | None = None,
-    vocab: Positive = 32128,
-    dropout: Rate = 0.1,
-) -> Model:
+@register(dim=512, depth=6, heads=8, head_dim=None, hidden=None, vocab=32128, dropout=0.1)
+def t5(o: Options) -> S.Model:
     """T5: an encoder-decoder with bucketed relative positions and no biases (arXiv:1910.10683).
 
     The defaults are those of the small one; depth is that of the encoder and of the decoder.
     """
-    norm = RMSNorm(eps=1e-6)
-    own = Attention(heads=heads, head_dim=head_dim, bias=False, scale=1.0, dropout=dropout)
-    feed = FeedForward(hidden=hidden, act="relu", bias=False, dropout=dropout)
-    writing = (override(own, "causal", True), override(own, "cross", True), feed)
-    embed = Embed(source=Tokens(vocab=vocab), dropout=dropout)
+    norm = S.RMSNorm(eps=1e-6)
+    own = S.Attention(heads=o.heads, head_dim=o.head_dim, bias=False, scale=1.0, dropout=o.dropout)
+    feed = S.FeedForward(hidden=o.hidden, act="relu", bias=False, dropout=o.dropout)
+    writing = (S.override(own, "causal", True), S.override(own, "cross", True), feed)
+    embed = S.Embed(source=S.Tokens(vocab=o.vocab), dropout=o.dropout)
 
-    def stack(*branches: Branch, bidirectional: bool) -> Stack:
-        block = tuple(Sublayer(branch=b, norm=norm, dropout=dropout) for b in branches)
-        relative = (Buckets(bidirectional=bidirectional),)
-        return Stack(block=block, depth=depth, final_norm=norm, relative=relative)
+    def stack(*branches: S.Branch, bidirectional: bool) -> S.Stack:
+        block = tuple(S.Sublayer(branch=b, norm=norm, dropout=o.dropout) for b in branches)
+        relative = (S.Buckets(bidirectional=bidirectional),)
+        return S.Stack(block=block, depth=o.depth, final_norm=norm, relative=relative)
 
-    encoder = Model(dim=dim, embed=embed, stack=stack(own, feed, bidirectional=True))
+    encoder = S.Model(dim=o.dim, embed=embed, stack=stack(own, feed, bidirectional=True))
     decoder = stack(*writing, bidirectional=False)
-    head = Vocabulary(tied=True, scale=dim**-0.5)
-    return Model(dim=dim, embed=embed, stack=decoder, head=head, encoder=encoder, share_tokens=True)
+    head = S.Vocabulary(tied=True, scale=o.dim**-0.5)
+    both = {"encoder": encoder, "share_tokens": True, "start": 0, "pad": 0}
+    return edited(S.Model(dim=o.dim, embed=embed, stack=decoder, head=head), both)
 
 
-@register
-def t5_1_1(
-    dim: Positive = 512,
-    depth: Positive = 8,
-    heads: Positive = 6,
-    head_dim: Positive = 64,
-    hidden: Positive = 1024,
-    vocab: Positive = 32128,
-    dropout: Rate = 0.0,
-) -> Model:
+@register(dim=512, depth=8, heads=6, head_dim=64, hidden=1024, vocab=32128, dropout=0.0)
+def t5_1_1(o: Options) -> S.Model:
     """T5 1.1: gated feed-forwards and a head of its own (arXiv:2002.05202); mT5 (2010.11934)."""
-    spec = t5(dim, depth, heads, head_dim, hidden, vocab, dropout)
+    spec = t5(o)
     for feed in ("stack.block.2.branch", "encoder.stack.block.1.branch"):
-        spec = override(override(spec, f"{feed}.gated", True), f"{feed}.act", "gelu_tanh")
-    return override(spec, "head", Vocabulary(tied=False))
+        spec = S.override(S.override(spec, f"{feed}.gated", True), f"{feed}.act", "gelu_tanh")
+    return S.override(spec, "head", S.Vocabulary(tied=False))

@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from anyformer.recipes.registry import register
-from anyformer.spec import (
-    XL,
-    Attention,
-    Embed,
-    FeedForward,
-    Model,
-    Stack,
-    Sublayer,
-    Tokens,
-    Vocabulary,
+from anyformer import spec as S
+from anyformer.recipes.registry import Options, register
+
+
+@register(
+    dim=512, depth=12, heads=8, hidden=2048, vocab=204, memory=512, head_dim=None, dropout=0.1
 )
-from anyformer.spec.node import Natural, Positive, Rate
-
-
-@register
-def transformer_xl(
-    dim: Positive = 512,
-    depth: Positive = 12,
-    heads: Positive = 8,
-    hidden: Positive = 2048,
-    vocab: Positive = 204,
-    memory: Natural = 512,
-    dropout: Rate = 0.1,
-) -> Model:
+def transformer_xl(o: Options) -> S.Model:
     """Transformer-XL: a post-norm decoder with a memory of earlier segments (arXiv:1901.02860).
 
-    The defaults are those of the 12-layer model of characters (enwik8).
+    The defaults are those of the 12-layer model of characters (enwik8). For words, give rarer ones
+    narrower vectors: `embed.source` with cutoffs, and an Adaptive head with the same.
     """
-    attention = Attention(heads=heads, bias=False, causal=True, relative=(XL(),), dropout=dropout)
-    branches = (attention, FeedForward(hidden=hidden, act="relu", dropout=dropout))
-    block = tuple(Sublayer(branch=b, place="post", dropout=dropout) for b in branches)
-    embed = Embed(source=Tokens(vocab=vocab), scale=dim**0.5, dropout=dropout)
-    stack = Stack(block=block, depth=depth, final_norm=None, recurrence=memory)
-    return Model(dim=dim, embed=embed, stack=stack, head=Vocabulary(tied=True, bias=True))
+    sizes = {"heads": o.heads, "head_dim": o.head_dim}
+    attention = S.Attention(bias=False, causal=True, relative=(S.XL(),), dropout=o.dropout, **sizes)
+    branches = (attention, S.FeedForward(hidden=o.hidden, act="relu", dropout=o.dropout))
+    block = tuple(S.Sublayer(branch=b, place="post", dropout=o.dropout) for b in branches)
+    embed = S.Embed(source=S.Tokens(vocab=o.vocab), scale=o.dim**0.5, dropout=o.dropout)
+    stack = S.Stack(block=block, depth=o.depth, final_norm=None, recurrence=o.memory)
+    return S.Model(dim=o.dim, embed=embed, stack=stack, head=S.Vocabulary(tied=True, bias=True))

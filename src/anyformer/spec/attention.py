@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from anyformer.spec.blocks import BlockSparse
+from anyformer.spec.distance import Disentangled
 from anyformer.spec.node import Above, Natural, Positive, Rate, node
 from anyformer.spec.norm import Norm
 from anyformer.spec.position import Relative, Rotary, Sinusoidal
@@ -66,19 +68,23 @@ class Attention:
     kv_heads: Positive | None = None  # None: as heads; head h reads group h // (heads / kv_heads)
     head_dim: Positive | None = None  # None: dim / heads
     bias: bool = True  # of q, k and v
+    k_bias: bool | None = None  # None: as bias
     out_bias: bool | None = None  # None: as bias
-    scale: Above | None = None  # None: 1 / sqrt(head_dim)
+    scale: Above | None = None  # None: 1 / sqrt(head_dim · kinds of scores that are added)
     dropout: Rate = 0.0  # on the weights
     # what is seen
     causal: bool = False
     window: Positive | None = None  # distances below it are seen
+    blocks: BlockSparse | None = None
     cross: bool = False
     context: Positive | None = None  # width of the encoder's output; None: dim
+    optional: bool = False  # cross: where nothing is given to read, the sublayer is left out
     memory: Natural = 0  # learned keys and values that every query sees (arXiv:1907.01470)
     # positions
     rotary: Rotary | None = None
     infused: Sinusoidal | None = None  # added to the inputs of q and k (Shortformer)
     relative: tuple[Relative, ...] = ()
+    disentangled: Disentangled | None = None  # of the stack's distances, which it needs
     # scores
     qk_norm: Norm | None = None
     collaborate: Above | None = None  # shared q and k of this share of heads·head_dim (2006.16362)

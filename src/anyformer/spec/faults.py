@@ -5,9 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from anyformer.spec.attention import Attention
-from anyformer.spec.model import Model, Pooler, Stack, Tokens
-from anyformer.spec.parallel import Parallel
-from anyformer.spec.position import ALiBi, Buckets, Learned, Relative
+from anyformer.spec.model import (
+    Adaptive,
+    Classes,
+    Model,
+    Pooler,
+    Pretraining,
+    Stack,
+    Tokens,
+    Vocabulary,
+    ends,
+)
+from anyformer.spec.parallel import Parallel, kind_of
+from anyformer.spec.position import ALiBi, Buckets, Learned, Llama3, Relative, Yarn
 from anyformer.spec.residual import Add, ReZero, Scaled
 from anyformer.spec.schedule import Explicit, Looped, Sandwich, Superblocks, layout
 from anyformer.spec.walk import attentions, crosses, head_dim, models, qk_dim, selves, sublayers
@@ -52,6 +62,12 @@ def bad_sandwich(stack: Stack, _: Model) -> bool:
     return not ends or stack.schedule.coefficient > stack.depth or bool(stack.others)
 
 
+def closes(stack: Stack) -> bool:
+    """Whether something happens where superblocks end."""
+    schedule = stack.schedule
+    return isinstance(schedule, Superblocks) and bool(schedule.around or schedule.norm)
+
+
 def lost_cross(stack: Stack, _: Model) -> bool:
     """A sandwich order that leaves no room for cross-attention."""
     full = isinstance(stack.schedule, Sandwich) and stack.schedule.coefficient >= stack.depth
@@ -71,20 +87,70 @@ def irreversible(stack: Stack, _: Model) -> bool:
     )
     leaves = [leaf for sub in sublayers(stack) for leaf in sub.leaves]
     carries = any(isinstance(leaf, Attention) and leaf.carry for leaf in leaves)
-    return not plain or carries or stack.layer_dropout > 0
+    beside = bool(stack.convolution) or closes(stack)
+    return not plain or carries or stack.layer_dropout > 0 or stack.blank or beside
 
 
 def carry_mismatch(stack: Stack, model: Model) -> bool:
     """Carried scores between attentions of different shapes."""
     for cross in (False, True):
         shapes = {
-            (a.heads, a.kv_heads, head_dim(a, model.dim), a.memory, a.scale, a.collaborate)
+            (a.heads, a.kv_heads, head_dim(a, model.dim), a.memory, a.collaborate, *scale_of(a))
             for a in (leaf for sub in sublayers(stack) for leaf in sub.leaves)
             if isinstance(a, Attention) and a.carry and a.cross == cross
         }
         if len(shapes) > 1:
             return True
     return False
+
+
+def scale_of(a: Attention) -> tuple[float | None, int]:
+    """What the scale of an attention's scores follows from, the size of its heads aside."""
+    return a.scale, score_kinds(a)
+
+
+def score_kinds(a: Attention) -> int:
+    """Kinds of scores that an attention adds, which share a scale."""
+    return 1 + (0 if a.disentangled is None else a.disentangled.terms)
+
+
+def lost_distances(a: Attention, _model: Model, stack: Stack) -> bool:
+    """Disentangled attention without distances to read, or that reads none of them."""
+    none = a.cross or stack.distances is None or score_kinds(a) == 1
+    return a.disentangled is not None and none
+
+
+def bad_distances(stack: Stack, _: Model) -> bool:
+    """Distances that no attention reads, or buckets that can't be exact and then logarithmic."""
+    found = stack.distances
+    if found is None:
+        return False
+    count, unread = found.buckets, not any(a.disentangled for a in selves(stack))
+    uneven = count is not None and (count < 4 or count % 2 != 0 or found.reach <= count // 2 + 1)
+    return unread or uneven
+
+
+def bad_convolution(stack: Stack, model: Model) -> bool:
+    """A convolution without a middle, of uneven groups, or that looks ahead where none may."""
+    found = stack.convolution
+    if found is None:
+        return False
+    onward = not selves(stack) or any(a.causal for a in selves(stack))
+    return found.kernel % 2 == 0 or model.dim % found.groups != 0 or onward
+
+
+def bad_enhanced(model: Model) -> bool:
+    """A last block that can't be asked by positions, its keys and values made from the stream."""
+    head, stack = model.head, model.stack
+    if isinstance(head, Pretraining):
+        return head.tokens.enhanced is not None
+    if not isinstance(head, Vocabulary) or head.enhanced is None or uneven_schedule(stack, model):
+        return False
+    last = layout(stack).blocks[layout(stack).schedule[-1]]
+    asked = [sub for sub in last if any(kind_of(leaf) == "attention" for leaf in sub.leaves)]
+    plain = all(s.kind == "attention" and (s.norm is None or s.place == "post") for s in asked)
+    onward = any(a.causal for a in selves(stack)) or stack.out is not None
+    return not asked or not plain or onward or stack.reversible or model.embed.memory > 0
 
 
 def relative_heads(stack: Stack, model: Model) -> bool:
@@ -115,24 +181,34 @@ def tied_first(a: Attention, _model: Model, stack: Stack) -> bool:
         return False
     mixed = bool(stack.relative) and a.talking in ("pre", "both")
     biases = all(isinstance(r, (Buckets, ALiBi)) for r in stack.relative)
-    return mixed or bool(a.relative) or not biases
+    return mixed or bool(a.relative or a.disentangled) or not biases
 
 
 def other_width(a: Attention, model: Model, stack: Stack) -> bool:
     """Cross-attention over another width than the encoder's."""
     branches = [leaf for sub in sublayers(stack) for leaf in sub.leaves]
     read = [b.context or model.dim for b in branches if isinstance(b, Attention) and b.cross]
-    wanted = read[:1] if model.encoder is None else [model.encoder.dim]
+    given = model.encoder.dim if model.encoder is not None and not model.bridge else model.dim
+    wanted = read[:1] if model.encoder is None else [given]
     return a.cross and [a.context or model.dim] != wanted
 
 
 def bad_rotary(a: Attention, model: Model, _stack: Stack) -> bool:
-    """Rotary channels that are odd, too many, or shared between heads."""
+    """Rotary channels that are odd or too many."""
     if a.rotary is None:
         return False
     width = qk_dim(a, model.dim)
     dims = a.rotary.dims or width
     return dims % 2 != 0 or dims > width
+
+
+def bad_scaling(a: Attention, _model: Model, _stack: Stack) -> bool:
+    """Slower turns whose bounds are the wrong way round, or channels that all turn alike."""
+    scaling = a.rotary.scaling if a.rotary is not None else None
+    if isinstance(scaling, Llama3):
+        return scaling.high <= scaling.low
+    alike = a.rotary is not None and a.rotary.theta <= 1
+    return isinstance(scaling, Yarn) and (scaling.fast <= scaling.slow or alike)
 
 
 def bad_collaborate(a: Attention, model: Model, _stack: Stack) -> bool:
@@ -167,6 +243,29 @@ def few_buckets(b: Buckets, _: list[Attention]) -> bool:
     return side < 2 or b.max_distance <= side // 2 or (b.bidirectional and b.count % 2 != 0)
 
 
+def reads_tokens(model: Model) -> bool:
+    """Whether a model reads ids of a vocabulary."""
+    return isinstance(model.embed.source, Tokens)
+
+
+def bad_token(model: Model) -> bool:
+    """A class head whose token is missing, tells it nothing or is none of the input's."""
+    head = model.head
+    if not isinstance(head, Classes) or (head.token is None and head.pool != "marked"):
+        return False
+    reads = model.encoder if head.pool == "marked" and model.encoder else model
+    source = reads.embed.source
+    known = isinstance(source, Tokens) and head.token is not None and head.token < source.vocab
+    return head.pool in ("first", "mean") or not known
+
+
+def bad_optional(a: Attention, model: Model, stack: Stack) -> bool:
+    """Optional reading where there is nothing to leave out."""
+    alone = [sub.branch for sub in sublayers(stack)]
+    read = a.cross and model.encoder is None and any(a is branch for branch in alone)
+    return a.optional and (not read or stack.reversible)
+
+
 def bad_skip(model: Model) -> bool:
     """A token without a place where none can be, or where its row of the table is missing."""
     place, source = model.embed.position, model.embed.source
@@ -179,7 +278,35 @@ def bad_skip(model: Model) -> bool:
 def dressed(encoder: Model) -> bool:
     """Whether an encoder has more than a stack; a pooler stays, as part of a checkpoint."""
     head = encoder.head is not None and not isinstance(encoder.head, Pooler)
-    return head or encoder.encoder is not None or crosses(encoder.stack)
+    narrow = encoder.stack.out is not None
+    return head or narrow or encoder.encoder is not None or crosses(encoder.stack)
+
+
+def rising(cutoffs: tuple[int, ...], vocab: int) -> bool:
+    """Whether cutoffs part a vocabulary into bands of one id at least."""
+    return all(low < end for low, end in ends(cutoffs, vocab))
+
+
+def bad_bands(model: Model) -> bool:
+    """Token tables of several widths that can't be."""
+    source, width = model.embed.source, model.embed.dim or model.dim
+    if not isinstance(source, Tokens):
+        return False
+    several = bool(source.cutoffs)
+    narrow = width // source.shrink ** len(source.cutoffs) < 1
+    return not rising(source.cutoffs, source.vocab) or several != (source.shrink > 1) or narrow
+
+
+def bad_adaptive(model: Model) -> bool:
+    """A head that can't use the token tables as they are parted."""
+    head, source = model.head, model.embed.source
+    if isinstance(head, Adaptive):
+        if not isinstance(source, Tokens) or not rising(head.cutoffs, source.vocab):
+            return True
+        return source.cutoffs not in ((), head.cutoffs) or model.stack.out is not None
+    tokens = head.tokens if isinstance(head, Pretraining) else head
+    tied = isinstance(tokens, Vocabulary) and tokens.tied
+    return tied and isinstance(source, Tokens) and bool(source.cutoffs)
 
 
 def unlike_tokens(model: Model) -> bool:
@@ -190,7 +317,8 @@ def unlike_tokens(model: Model) -> bool:
         return True
     mine, theirs = model.embed, model.encoder.embed
     widths = (mine.dim or model.dim, theirs.dim or model.encoder.dim)
-    alike = mine.source == theirs.source and isinstance(mine.source, Tokens)
+    alike = isinstance(mine.source, Tokens) and not mine.source.cutoffs
+    alike = alike and mine.source == theirs.source
     return not alike or widths[0] != widths[1]
 
 

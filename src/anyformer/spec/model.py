@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
+from anyformer.spec.convolution import Convolution
+from anyformer.spec.distance import Distances
 from anyformer.spec.feedforward import Activation
 from anyformer.spec.node import Above, Natural, Positive, Rate, node
 from anyformer.spec.norm import LayerNorm, Norm
 from anyformer.spec.parallel import Leaf, Parallel, kind_of
 from anyformer.spec.position import Absolute, Relative, Untied
 from anyformer.spec.residual import Add, Residual
-from anyformer.spec.schedule import Plain, Schedule
+from anyformer.spec.schedule import Own, Plain, Schedule
 
 Branch = Leaf | Parallel
 
@@ -43,21 +45,39 @@ class Stack:
     block: tuple[Sublayer, ...]
     depth: Positive  # applications of blocks
     schedule: Schedule = Plain()
+    own: tuple[Own, ...] = ()  # what each application has for itself, though its block is shared
     others: tuple[tuple[Sublayer, ...], ...] = ()  # further kinds of block
     kinds: tuple[Natural, ...] = ()  # kind of each unique block, repeated; (): each kind in turn
     final_norm: Norm | None = LayerNorm()
+    out: Positive | None = None  # the width that leaves it, by a map without bias; None: dim
     relative: tuple[Relative, ...] = ()  # shared by every self-attention
     untied: Untied | None = None  # shared by every self-attention
+    distances: Distances | None = None  # what disentangled attentions read
+    convolution: Convolution | None = None  # of the stack's input, after the first block
     reversible: bool = False  # two streams, activations recomputed (arXiv:2001.04451)
     recurrence: Natural = 0  # positions of Transformer-XL memory (arXiv:1901.02860)
+    primed: bool = False  # that memory starts full of zeros, which are seen (Hugging Face's)
     layer_dropout: Rate = 0.0  # whole blocks skipped in training (arXiv:1603.09382)
+    blank: bool = False  # padding is zero before and after every block (XLM)
 
 
 @node
 class Tokens:
-    """Ids of a vocabulary."""
+    """Ids of a vocabulary; with cutoffs rarer ones have narrower vectors (arXiv:1809.10853)."""
 
     vocab: Positive
+    cutoffs: tuple[Positive, ...] = ()  # ids from each on have a table of their own
+    shrink: Positive = 1  # times narrower than the one before, then mapped to the model's dim
+
+    @property
+    def bands(self) -> tuple[tuple[int, int], ...]:
+        """The first id and the end of each table."""
+        return ends(self.cutoffs, self.vocab)
+
+
+def ends(cutoffs: tuple[int, ...], vocab: int) -> tuple[tuple[int, int], ...]:
+    """The first id and the end of what cutoffs part a vocabulary into."""
+    return tuple(zip((0, *cutoffs), (*cutoffs, vocab), strict=True))
 
 
 @node
@@ -90,8 +110,12 @@ class Embed:
     dim: Positive | None = None  # narrower tables, then a projection; None: the model's dim
     position: Absolute | None = None
     types: Natural = 0  # token types
+    langs: Natural = 0  # languages: a vector for each token's, where they are said
     scale: Above = 1.0  # of the tokens' vectors
     norm: Norm | None = None
+    bias: bool = True  # of the projection
+    wide: bool = False  # the projection comes first, before positions, types and languages
+    wide_norm: bool = False  # the norm comes after the projection, not before it
     dropout: Rate = 0.0
     memory: Natural = 0  # learned tokens in front (arXiv:2006.11527)
 
@@ -105,16 +129,31 @@ class Vocabulary:
     scale: Above = 1.0  # of the hidden states
     cap: Above | None = None  # logits squashed into (-cap, cap) by tanh (arXiv:2408.00118)
     dense: bool = False
+    dense_bias: bool = True
+    wide: bool = False  # the dense layer keeps the stream's width; else it gives the tables'
+    enhanced: Positive | None = None  # positions that ask the last block, twice (2006.03654)
     act: Activation = "gelu"
     norm: Norm | None = None
+    shift: bool = True  # labels of a causal model are those of the next position
+
+
+@node
+class Transform:
+    """A dense layer of the stream's width, an activation and a norm, before a head's last map."""
+
+    act: Activation = "gelu"
+    norm: Norm | None = None
+    bias: bool = True
 
 
 @node
 class Classes:
-    """Logits over classes, from the first token or the mean."""
+    """Logits over classes, from the first or the last token, the mean, or where a token stands."""
 
     count: Positive
-    pool: Literal["first", "mean"] = "first"
+    pool: Literal["first", "mean", "last", "marked"] = "first"
+    token: Natural | None = None  # last: an id that pads; marked: the id whose last place is read
+    transform: Transform | None = None  # of the pooled vector
     hidden: Positive | None = None  # an inner layer, with the activation after it
     act: Activation = "gelu"
     bias: bool = True
@@ -127,8 +166,11 @@ class Classes:
 class Choices:
     """One logit per sequence, to choose among the C sequences of a row (B, C, N)."""
 
-    hidden: Positive | None = None  # an inner layer on the first token, then the activation
+    pool: Literal["first", "mean"] = "first"
+    transform: Transform | None = None  # of the pooled vector
+    hidden: Positive | None = None  # an inner layer on it, then the activation
     act: Activation = "tanh"
+    pool_dropout: Rate = 0.0  # on the pooled vector
     dropout: Rate = 0.0  # before the last map
 
 
@@ -136,6 +178,7 @@ class Choices:
 class Span:
     """Where an answer starts and where it ends: two logits per position (arXiv:1606.05250)."""
 
+    transform: Transform | None = None
     dropout: Rate = 0.0
 
 
@@ -158,11 +201,32 @@ class Project:
     """A linear map of every position to `size` numbers."""
 
     size: Positive
+    transform: Transform | None = None
     bias: bool = True
     dropout: Rate = 0.0
 
 
-Head = Vocabulary | Classes | Choices | Span | Detect | Pooler | Project
+@node
+class Adaptive:
+    """Log-probabilities over a vocabulary, rarer ids behind one for all of them (1609.04309).
+
+    It uses the token tables and, but for the first ids, their maps to the model's dim.
+    """
+
+    cutoffs: tuple[Positive, ...] = ()  # ids from each on are behind a slot of their own
+
+
+@node
+class Pretraining:
+    """Masked tokens, and how two sentences belong together from the first token, at once."""
+
+    tokens: Vocabulary = Vocabulary()
+    asks: Literal["next", "order"] = "next"  # does the second follow; are they in order
+    act: Activation = "tanh"  # after an inner layer, before the last map to two classes
+    dropout: Rate = 0.0  # before the last map
+
+
+Head = Vocabulary | Classes | Choices | Span | Detect | Pooler | Project | Pretraining | Adaptive
 
 
 @node
@@ -183,6 +247,7 @@ class Model:
     head: Head | None = None
     encoder: Model | None = None
     share_tokens: bool = False  # the encoder reads this model's token table
+    bridge: bool = False  # the encoder's output is mapped to this model's dim before it is read
     # a decoder that is given labels alone reads them shifted right
     start: Natural | Literal["last"] | None = None  # the id in front, or the last that isn't pad
     pad: Natural | None = None  # the id in place of ignored labels

@@ -38,12 +38,48 @@ Absolute = Learned | Sinusoidal
 
 
 @node
+class Linear:
+    """Every turn `factor` times slower (arXiv:2306.15595)."""
+
+    factor: Above
+
+
+@node
+class Llama3:
+    """Slow turns slower, fast ones as they are, a blend between them (arXiv:2407.21783)."""
+
+    factor: Above = 8.0
+    length: Positive = 8192  # positions of the first training
+    low: Above = 1.0  # up to so many turns over that length are slow
+    high: Above = 4.0  # from so many on they are fast
+
+
+@node
+class Yarn:
+    """Slow turns slower, fast ones as they are, a ramp over channels, q and k scaled (2309.00071).
+
+    The ramp goes between the channels that turn `fast` and `slow` times over `length` positions.
+    """
+
+    factor: Above
+    length: Positive = 4096  # positions of the first training
+    fast: Above = 32.0
+    slow: Above = 1.0
+    gain: Above | None = None  # of q and k; None: 0.1 · ln(factor) + 1, 1 for a factor up to 1
+    whole: bool = True  # the ramp goes between whole channels
+
+
+Scaling = Linear | Llama3 | Yarn
+
+
+@node
 class Rotary:
     """Turn pairs of channels of q and k by the position (arXiv:2104.09864)."""
 
     theta: Above = 10000.0
     dims: Positive | None = None  # channels that turn, from the first; None: all
     layout: Literal["halves", "pairs"] = "halves"  # pairs (i, i + dims/2) or (2i, 2i + 1)
+    scaling: Scaling | None = None  # for longer sequences than in a first training
 
 
 @node

@@ -11,30 +11,40 @@ from dataclasses import dataclass
 
 from anyformer.errors import SpecError
 from anyformer.spec.faults import (
+    bad_adaptive,
+    bad_bands,
     bad_collaborate,
+    bad_convolution,
     bad_cross,
+    bad_distances,
+    bad_enhanced,
+    bad_optional,
     bad_rotary,
     bad_sandwich,
+    bad_scaling,
     bad_skip,
+    bad_token,
     carry_mismatch,
     dressed,
     empty_kinds,
     few_buckets,
     irreversible,
     lost_cross,
+    lost_distances,
     of_attention,
     of_buckets,
     of_model,
     of_stack,
     other_width,
+    reads_tokens,
     relative_heads,
     tied_first,
     uneven_parallel,
     uneven_schedule,
     unlike_tokens,
 )
-from anyformer.spec.model import Model, Patches, Tokens, Vocabulary
-from anyformer.spec.walk import crosses, models, selves
+from anyformer.spec.model import Model, Patches, Pretraining, Vocabulary
+from anyformer.spec.walk import crosses, models, selves, sublayers
 
 
 @dataclass(frozen=True)
@@ -67,10 +77,23 @@ RULES: tuple[Rule, ...] = (
         "leave causal, window, rotary, infused and relative unset where cross=True",
     ),
     Rule(
+        "blocks look both ways",
+        of_attention(lambda a, _m, _s: a.blocks is not None and (a.causal or a.cross)),
+        "block-sparse attention lays its blocks over one row, and those of its end see all of it",
+        "set causal=False and cross=False, or blocks=None (a window stays causal)",
+    ),
+    Rule(
         "context is for cross",
         of_attention(lambda a, _m, _s: a.context is not None and not a.cross),
         "context gives the width of another sequence, but this attention reads its own",
         "set cross=True or drop context",
+    ),
+    Rule(
+        "optional is for cross",
+        of_attention(bad_optional),
+        "only a cross-attention that is a sublayer's whole branch, in a model without encoder and "
+        "a stack that isn't reversible, can be left out",
+        "set optional=False there",
     ),
     Rule(
         "cross needs an encoder's width",
@@ -115,9 +138,16 @@ RULES: tuple[Rule, ...] = (
         "choose a smaller coefficient",
     ),
     Rule(
+        "own parts",
+        of_stack(lambda s, _: bool(s.own) and any(b.kind == "parallel" for b in sublayers(s))),
+        "parts of a Parallel go together: no application can have some of them for itself",
+        "set own=(), or give each branch a sublayer",
+    ),
+    Rule(
         "reversible",
         of_stack(irreversible),
-        "a reversible stack needs pre-norm, added residuals, no carried scores, no layer dropout",
+        "a reversible stack needs pre-norm, added residuals, no carried scores, no layer dropout "
+        "blank padding or convolution",
         "use place='pre' with Add(skip=1), ReZero or Scaled(on='branch'), or reversible=False",
     ),
     Rule(
@@ -125,6 +155,12 @@ RULES: tuple[Rule, ...] = (
         of_stack(lambda s, _: s.recurrence > 0 and not all(a.causal for a in selves(s))),
         "memory of earlier segments is for causal stacks",
         "set causal=True on every self-attention, or recurrence=0",
+    ),
+    Rule(
+        "primed memory",
+        of_stack(lambda s, m: s.primed and (s.recurrence == 0 or m.embed.memory > 0)),
+        "primed fills the memory of earlier segments, which must be there and come first",
+        "set recurrence above 0 and embed.memory=0, or primed=False",
     ),
     Rule(
         "cross has something to read",
@@ -136,18 +172,43 @@ RULES: tuple[Rule, ...] = (
         "plain encoder",
         lambda spec: (f"{p}encoder" for p, m in models(spec) if m.encoder and dressed(m.encoder)),
         "of an encoder its hidden states are read: a head, an encoder or a cross-attention in it "
-        "would do nothing",
-        "leave head and encoder unset there, and use no Attention(cross=True)",
+        "would do nothing, and stack.out would change their width",
+        "leave head, encoder and stack.out unset there, and use no Attention(cross=True)",
+    ),
+    Rule(
+        "bridge needs an encoder",
+        lambda spec: (f"{p}bridge" for p, m in models(spec) if m.bridge and m.encoder is None),
+        "bridge maps an encoder's output, and there is none",
+        "set bridge=False, or give the model an encoder",
     ),
     Rule(
         "tied head",
         lambda spec: (
             f"{p}head"
             for p, m in models(spec)
-            if isinstance(m.head, Vocabulary) and not isinstance(m.embed.source, Tokens)
+            if isinstance(m.head, Vocabulary | Pretraining) and not reads_tokens(m)
         ),
         "a vocabulary head needs a model that reads tokens",
         "use Classes or Project, or read Tokens",
+    ),
+    Rule(
+        "pooled token",
+        lambda spec: (f"{p}head.token" for p, m in models(spec) if bad_token(m)),
+        "pool='marked' needs the id of a token in the input, pool='last' may have one; others none",
+        "set token to an id of the vocabulary that is read, or leave it unset",
+    ),
+    Rule(
+        "bands of tokens",
+        of_model(bad_bands),
+        "cutoffs rise within the vocabulary and go with shrink above 1, up to a width of 1",
+        "set both or neither, fewer cutoffs or a smaller shrink",
+    ),
+    Rule(
+        "adaptive head",
+        lambda spec: (f"{p}head" for p, m in models(spec) if bad_adaptive(m)),
+        "a head that uses token tables takes them as they are parted: Adaptive with the cutoffs "
+        "of Tokens where these have any, no stack.out, Vocabulary(tied=True) where they have none",
+        "use Adaptive with the same cutoffs, Tokens and stack.out=None, or Vocabulary(tied=False)",
     ),
     Rule(
         "patches fill the image",
@@ -162,9 +223,9 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "types are for tokens",
-        of_model(lambda m: m.embed.types > 0 and not isinstance(m.embed.source, Tokens)),
-        "token types need tokens",
-        "set types=0",
+        of_model(lambda m: m.embed.types + m.embed.langs > 0 and not reads_tokens(m)),
+        "token types and languages need tokens",
+        "set types=0 and langs=0",
     ),
     Rule(
         "skipped token",
@@ -191,10 +252,43 @@ RULES: tuple[Rule, ...] = (
         "keep Buckets or ALiBi in stack.relative without talking='pre', or set untied.cls=False",
     ),
     Rule(
+        "disentangled reads distances",
+        of_attention(lost_distances),
+        "disentangled attention needs the stack's distances, and c2p or p2c to read them by",
+        "set stack.distances and one of c2p and p2c, or leave disentangled unset (as in cross)",
+    ),
+    Rule(
+        "distances are read",
+        of_stack(bad_distances),
+        "stack.distances needs a disentangled attention and an even number of buckets, at least 4, "
+        "half of them below reach - 1",
+        "set disentangled on an attention, fewer buckets or none, or drop stack.distances",
+    ),
+    Rule(
+        "convolution",
+        of_stack(bad_convolution),
+        "a convolution sees as many positions to both sides, in groups that divide dim",
+        "choose an odd kernel, groups that divide dim, and self-attention that isn't causal",
+    ),
+    Rule(
+        "enhanced mask decoder",
+        of_model(bad_enhanced),
+        "head.enhanced asks the last block by positions: it needs self-attention that reads the "
+        "stream as it is, in both directions, and no memory tokens",
+        "use place='post' in the last block, no Parallel, causal, reversible, embed.memory or "
+        "Pretraining, or leave enhanced unset",
+    ),
+    Rule(
         "rotary width",
         of_attention(bad_rotary),
         "rotary.dims must be even and at most the size of a head's q and k",
         "set rotary.dims to an even number up to that size",
+    ),
+    Rule(
+        "rotary scaling",
+        of_attention(bad_scaling),
+        "slow turns are those below the fast ones, and a ramp needs channels that turn unlike",
+        "choose low < high or slow < fast, and theta above 1",
     ),
     Rule(
         "collaborative heads",

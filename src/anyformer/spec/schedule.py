@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from anyformer.errors import SpecError
 from anyformer.spec.node import Natural, Positive, node
+from anyformer.spec.norm import Norm
 
 if TYPE_CHECKING:
     from anyformer.spec.model import Stack, Sublayer
@@ -46,6 +47,14 @@ class Superblocks:
     layers: Positive = 1
     each: Positive = 1
     repeat: Positive = 1
+    around: bool = False  # what enters a superblock is added to what leaves it
+    norm: Norm | None = None  # where a superblock ends, after that sum
+    one_norm: bool = False  # the same norm for all superblocks
+
+    @property
+    def span(self) -> int:
+        """Applications of blocks in one superblock."""
+        return self.layers * self.each * self.repeat
 
 
 @node
@@ -63,26 +72,43 @@ class Explicit:
 
 
 Schedule = Plain | Shared | Looped | Superblocks | Sandwich | Explicit
+Own = Literal["norm", "gain", "relative", "attention", "cross", "feedforward"]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The unique blocks of a stack, and which of them each application runs."""
+    """The blocks of a stack, which of them each application runs, and who lends to whom.
+
+    Where applications have parts of their own, each has a block; `lenders` names the one whose
+    other parts it uses, itself if it has them all.
+    """
 
     blocks: tuple[tuple[Sublayer, ...], ...]
     schedule: tuple[int, ...]
+    lenders: tuple[int, ...]
 
 
 def layout(stack: Stack) -> Layout:
     """Blocks and schedule of a stack."""
     if isinstance(stack.schedule, Sandwich):
         blocks = _sandwich(stack, stack.schedule.coefficient)
-        return Layout(blocks, tuple(range(len(blocks))))
+        return Layout(blocks, tuple(range(len(blocks))), tuple(range(len(blocks))))
     order = _order(stack.schedule, stack.depth)
     kinds = (stack.block, *stack.others)
     chosen = stack.kinds or (tuple(range(len(kinds))))
-    unique = max(order) + 1
-    return Layout(tuple(kinds[chosen[i % len(chosen)]] for i in range(unique)), order)
+    numbers = order if stack.own else range(max(order) + 1)
+    blocks = tuple(kinds[chosen[i % len(chosen)]] for i in numbers)
+    if not stack.own:
+        return Layout(blocks, order, tuple(numbers))
+    return Layout(blocks, tuple(range(len(order))), tuple(order.index(i) for i in order))
+
+
+def closing(stack: Stack) -> tuple[Norm, ...]:
+    """The norms where superblocks end."""
+    schedule = stack.schedule
+    if not isinstance(schedule, Superblocks) or schedule.norm is None:
+        return ()
+    return (schedule.norm,) * (1 if schedule.one_norm else stack.depth // schedule.span)
 
 
 def _order(schedule: Schedule, depth: int) -> tuple[int, ...]:
@@ -118,10 +144,9 @@ def _shared(i: int, depth: int, unique: int, order: str) -> int:
 
 def _superblocks(schedule: Superblocks, depth: int) -> tuple[int, ...]:
     one = [layer for layer in range(schedule.layers) for _ in range(schedule.each)]
-    span = len(one) * schedule.repeat
     return tuple(
         s * schedule.layers + layer
-        for s in range(depth // span)
+        for s in range(depth // schedule.span)
         for _ in range(schedule.repeat)
         for layer in one
     )

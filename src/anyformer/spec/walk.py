@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anyformer.spec.attention import Attention
+from anyformer.spec.edit import get, override
+from anyformer.spec.feedforward import FeedForward
 from anyformer.spec.model import Model, Stack, Sublayer
 from anyformer.spec.parallel import Leaf, Parallel
 
@@ -18,16 +20,38 @@ def models(spec: Model, path: str = "") -> Iterator[tuple[str, Model]]:
         yield from models(spec.encoder, f"{path}encoder.")
 
 
-def attentions(spec: Model) -> Iterator[Where]:
-    """Every attention of a model, with its path and what it stands in."""
+def branches(spec: Model) -> Iterator[tuple[str, Model, Sublayer, Leaf]]:
+    """Every branch of a model, with its path and what it stands in."""
     for path, model in models(spec):
         kinds = [("block", model.stack.block)]
         kinds += [(f"others.{i}", block) for i, block in enumerate(model.stack.others)]
         for name, block in kinds:
             for j, sub in enumerate(block):
                 for at, leaf in leaves(sub, f"{path}stack.{name}.{j}.branch"):
-                    if isinstance(leaf, Attention):
-                        yield at, model, model.stack, sub, leaf
+                    yield at, model, sub, leaf
+
+
+def attentions(spec: Model) -> Iterator[Where]:
+    """Every attention of a model, with its path and what it stands in."""
+    for at, model, sub, leaf in branches(spec):
+        if isinstance(leaf, Attention):
+            yield at, model, model.stack, sub, leaf
+
+
+def explicit(spec: Model) -> Model:
+    """The same model with the sizes that follow from others written out."""
+    out = spec
+    for at, model, _, leaf in branches(spec):
+        follows: dict[str, int | bool] = {}
+        if isinstance(leaf, Attention):
+            follows = {"head_dim": head_dim(leaf, model.dim), "kv_heads": leaf.heads}
+            follows["out_bias"] = leaf.bias
+        elif isinstance(leaf, FeedForward):
+            follows = {"hidden": 4 * model.dim}
+        for name, value in follows.items():
+            if get(leaf, name) is None:
+                out = override(out, f"{at}.{name}", value)
+    return out
 
 
 def leaves(sub: Sublayer, path: str) -> Iterator[tuple[str, Leaf]]:
@@ -35,6 +59,14 @@ def leaves(sub: Sublayer, path: str) -> Iterator[tuple[str, Leaf]]:
     several = isinstance(sub.branch, Parallel)
     for i, leaf in enumerate(sub.leaves):
         yield (f"{path}.branches.{i}" if several else path), leaf
+
+
+def as_read(spec: Model) -> Model:
+    """A model as its head sees it: its dim is the width that leaves the stack."""
+    out, width = spec.stack.out, spec.embed.dim or spec.dim
+    if out is None:
+        return spec
+    return override(override(spec, "dim", out), "embed.dim", None if width == out else width)
 
 
 def head_dim(attention: Attention, dim: int) -> int:

@@ -97,7 +97,7 @@ def _gpt_neo(pick: Any) -> dict[str, Any]:
 
 def _opt(pick: Any) -> dict[str, Any]:
     heads = pick(1, 2, 3)
-    return {
+    made = {
         "vocab_size": VOCAB,
         "hidden_size": heads * pick(4, 10),
         "num_hidden_layers": pick(1, 2, 3),
@@ -105,11 +105,13 @@ def _opt(pick: Any) -> dict[str, Any]:
         "ffn_dim": pick(13, 20),
         "max_position_embeddings": 40,
         "do_layer_norm_before": pick(True, False),
+        "word_embed_proj_dim": pick(None, 5),
         "_remove_final_layer_norm": pick(False, False, True),
         "enable_bias": pick(True, False),
         "activation_function": pick("relu", "gelu"),
         "tie_word_embeddings": pick(True, False),
     }
+    return made | {"word_embed_proj_dim": made["word_embed_proj_dim"] or made["hidden_size"]}
 
 
 def _gptj(pick: Any) -> dict[str, Any]:
@@ -159,6 +161,20 @@ def _gemma2(pick: Any) -> dict[str, Any]:
     }
 
 
+def _gemma3(pick: Any) -> dict[str, Any]:
+    made = _gemma2(pick)
+    del made["attn_logit_softcapping"]
+    depth = pick(2, 3, 7)
+    kinds = [pick("sliding_attention", "full_attention") for _ in range(depth)]
+    slow = pick({"rope_type": "default"}, {"rope_type": "linear", "factor": 8.0})
+    ropes = {
+        "sliding_attention": {"rope_type": "default", "rope_theta": pick(10000.0, 20.0)},
+        "full_attention": slow | {"rope_theta": pick(1e6, 30.0)},
+    }
+    drawn = {"num_hidden_layers": depth, "layer_types": pick(None, kinds)}
+    return made | drawn | {"rope_parameters": pick(None, ropes, ropes)}
+
+
 DRAW = {
     "gpt2": _gpt2,
     "openai-gpt": lambda pick: _gpt_like(pick) | {"afn": pick("gelu", "relu", "silu")},
@@ -172,4 +188,5 @@ DRAW = {
     "qwen2": lambda pick: _llama_like(pick) | _windows(pick),
     "qwen3": _qwen3,
     "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
 }

@@ -42,10 +42,13 @@ def test_null_is_not_the_default_where_it_says_something():
 
 
 REFUSED = [
-    ("llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
+    ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "dynamic"),
+    ("llama", {"rope_parameters": {"rope_type": "longrope", "factor": 8.0}}, "longrope"),
     ("llama", {"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, "llama3"),
+    ("gpt_neox", {"rope_parameters": {"rope_type": "linear"}}, "linear"),
+    ("gemma3_text", {"rope_parameters": {"rope_theta": 30.0}}, "full_attention"),
+    ("gemma3_text", {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
     ("llama", {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
-    ("opt", {"word_embed_proj_dim": 512}, "word_embed_proj_dim=512"),
     ("opt", {"layer_norm_elementwise_affine": False}, "layer_norm_elementwise_affine"),
     ("gpt_neo", {"attention_types": [[["global"], 3]]}, "give 3 layers"),
     ("gpt_neo", {"attention_types": [[["globl"], 24]]}, "globl"),

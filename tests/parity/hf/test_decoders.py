@@ -33,7 +33,7 @@ def theirs(family, task, seed):
 def batch(seed, task):
     """Ids and a mask with padding on the right; labels where the task has them."""
     drawn = torch.Generator().manual_seed(seed)
-    length = 5 + 3 * seed
+    length = 5 + 3 * (seed % 11)  # within the 40 positions of the configurations
     ids = torch.randint(3, VOCAB, (3, length), generator=drawn)
     mask = torch.ones_like(ids)
     mask[1, length - 2 :] = 0
@@ -83,7 +83,8 @@ def test_same_numbers_and_gradients(family, task, seed, tmp_path):
     backward(a)
     backward(b)
     wanted, found = grads(hf, DISK.get(family, {})), grads(ours, {})
-    for row in FAMILIES[family].rows(ours.spec, task):
+    rows = FAMILIES[family].rows(ours.spec, task)
+    for row in [r for r in rows if wanted.keys() >= {*r.theirs}]:  # else of a part not there
         for name, grad in keymap.forwards(row, wanted).items():
             torch.testing.assert_close(found.pop(name), grad, atol=1e-4, rtol=1e-4)
     assert not found

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from anyformer import spec as S
+from anyformer.checkpoint.families import heads
 from anyformer.checkpoint.families.bert import FIELDS as BERT
 from anyformer.checkpoint.families.bert import embeddings, masked_head
-from anyformer.checkpoint.families.heads import choices, classes, per_token, pooler, rate, span
 from anyformer.checkpoint.family import Config, Family, Joint, Task, register, size
 from anyformer.checkpoint.keymap import Row, linear, row
 from anyformer.errors import CheckpointError
@@ -37,13 +37,13 @@ PARTS = (
     ("ffn_output", "1.branch.down"),
     ("full_layer_layer_norm", "1.norm"),
 )
-CLASSIFIER = rate("classifier_dropout_prob")
+CLASSIFIER = heads.rate("classifier_dropout_prob")
 POOLED = ("albert.pooler", "classifier")
 
 
 def body(spec: S.Model) -> Iterator[Row]:
     """Embeddings, their projection and the groups."""
-    yield from embeddings()
+    yield from embeddings(spec)
     yield from linear("encoder.embedding_hidden_mapping_in", "embed.project")
     for i in range(len(S.layout(spec.stack).blocks)):
         group = f"encoder.albert_layer_groups.{i}.albert_layers.0"
@@ -69,6 +69,9 @@ def masked_rows(_: S.Model) -> Iterator[Row]:
     yield from linear("predictions.LayerNorm", "head.norm")
 
 
+TIED = ("predictions.decoder.weight", "predictions.decoder.bias")
+MASKED = Task("AlbertForMaskedLM", masked_head, masked_rows, TIED)
+ORDER = ("albert.pooler", "sop_classifier.classifier")
 ALBERT = register(
     Family(
         model_type="albert",
@@ -77,19 +80,19 @@ ALBERT = register(
         fields=FIELDS,
         body=body,
         tasks={
-            "base": pooler("AlbertModel", lambda _: linear("pooler", "head.dense")),
-            "masked-lm": Task(
-                "AlbertForMaskedLM",
-                masked_head,
-                masked_rows,
-                ("predictions.decoder.weight", "predictions.decoder.bias"),
+            "base": heads.pooler("AlbertModel", lambda _: linear("pooler", "head.dense")),
+            "masked-lm": MASKED,
+            "pretraining": heads.pretraining(
+                "AlbertForPreTraining", MASKED, ORDER, "order", CLASSIFIER
             ),
-            "sequence-classification": classes(
+            "sequence-classification": heads.classes(
                 "AlbertForSequenceClassification", POOLED, dropout=CLASSIFIER
             ),
-            "token-classification": per_token("AlbertForTokenClassification", dropout=CLASSIFIER),
-            "question-answering": span("AlbertForQuestionAnswering"),
-            "multiple-choice": choices("AlbertForMultipleChoice", POOLED, dropout=CLASSIFIER),
+            "token-classification": heads.per_token(
+                "AlbertForTokenClassification", dropout=CLASSIFIER
+            ),
+            "question-answering": heads.span("AlbertForQuestionAnswering"),
+            "multiple-choice": heads.choices("AlbertForMultipleChoice", POOLED, dropout=CLASSIFIER),
         },
         ignore=("embeddings.position_ids",),
         only={

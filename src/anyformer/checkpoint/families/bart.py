@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from anyformer import spec as S
 from anyformer.checkpoint.families import activations
-from anyformer.checkpoint.family import Family, Field, Task, at, register, size
+from anyformer.checkpoint.families.heads import classes_at_end, span
+from anyformer.checkpoint.family import (
+    Config,
+    Family,
+    Field,
+    Part,
+    Task,
+    Weights,
+    at,
+    no_rows,
+    register,
+    size,
+)
 from anyformer.checkpoint.keymap import Row, linear, reshape, row
 
 OWN, CROSS, FEED = "stack.block.0.branch", "stack.block.1.branch", "stack.block.2.branch"
 FEEDS, ENCODER = (FEED, f"encoder.{CROSS}"), f"encoder.{OWN}"
 PAD = "pad_token_id"
-COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")
+OWN_TABLE, LAST = "decoder.embed_tokens.weight", "classification_head.out_proj.weight"
+COPIES = ("encoder.embed_tokens.weight", OWN_TABLE, "lm_head.weight")
 
 
 def all_of(paths: tuple[str, ...], ending: str) -> tuple[str, ...]:
@@ -87,27 +100,68 @@ def head_rows(spec: S.Model) -> Iterator[Row]:
     """The bias of the logits, which transformers keeps fixed and the file has as one row."""
     assert isinstance(spec.embed.source, S.Tokens)
     vocab = spec.embed.source.vocab
-    if spec.head is None or (isinstance(spec.head, S.Vocabulary) and spec.head.bias):
-        yield row("final_logits_bias", "head.bias", reshape((vocab,), (1, vocab)))
+    yield row("final_logits_bias", "head.bias", reshape((vocab,), (1, vocab)))
 
 
-def tasks(name: str, bias: bool) -> dict[str, Task]:
-    """Both heads."""
-    copies = (*COPIES, *(f"model.{key}" for key in COPIES))
-    head = lambda *_: S.Vocabulary(tied=True, bias=bias)
-    return {
-        "base": Task(f"{name}Model", lambda *_: None, tied=copies),
-        "seq2seq-lm": Task(f"{name}ForConditionalGeneration", head, head_rows, copies),
+def alone(spec: S.Model) -> S.Model:
+    """The decoder as a model by itself; its cross-attentions are left out without a context."""
+    crosses = [j for j, sub in enumerate(spec.stack.block) if sub.kind == "cross"]
+    for j in crosses:
+        spec = S.override(spec, f"stack.block.{j}.branch.optional", True)
+    return replace(spec, encoder=None, share_tokens=False, start=None, pad=None)
+
+
+def decoder_rows(spec: S.Model) -> Iterator[Row]:
+    """The token table under the decoder's name, and the decoder."""
+    yield row(OWN_TABLE, "embed.token.weight")
+    yield from side("decoder", "", spec)
+
+
+SAYS = {"is_decoder": True, "is_encoder_decoder": False}
+DECODER = Part(alone, decoder_rows, "encoder.", SAYS, {"shared.weight": OWN_TABLE})
+
+
+def tasks(name: str, few: int | None) -> dict[str, Task]:
+    """Every head, or without a number of labels its own alone, which has no bias then.
+
+    Labels of the decoder by itself stand at their own places.
+    """
+    biased = S.Vocabulary(tied=True, bias=few is not None)
+    rows = no_rows if few is None else head_rows
+    found = {
+        "base": Task(f"{name}Model", lambda *_: None),
+        "seq2seq-lm": Task(f"{name}ForConditionalGeneration", lambda *_: biased, rows),
     }
+    if few is not None:
+        end = classes_at_end(f"{name}ForSequenceClassification", 2, few)
+        found["sequence-classification"] = end
+        found["question-answering"] = span(f"{name}ForQuestionAnswering", fixed=True)
+        own = lambda *_: S.Vocabulary(tied=True, shift=False)
+        found["causal-lm"] = Task(f"{name}ForCausalLM", own, part=DECODER)
+    tied = (*COPIES, *(f"model.{key}" for key in COPIES))
+    return {key: replace(task, tied=tied) for key, task in found.items()}
+
+
+def settled(config: Config, weights: Weights) -> Config:
+    """Where config.json is silent of labels, the head in the file says how many there are.
+
+    Version 5 of transformers leaves two labels out, though BART has three by default.
+    """
+    if config.get("id2label") or config.get("num_labels") or LAST not in weights:
+        return config
+    return config | {"num_labels": weights[LAST].shape[0]}
 
 
 def family(
-    model_type: str, name: str, bias: bool = True, leave: tuple[str, ...] = (), **defaults: Any
+    model_type: str, name: str, few: int | None = 2, leave: tuple[str, ...] = (), **defaults: Any
 ) -> Family:
-    """A family of the lineage, with the defaults in which it differs from BART."""
-    change = lambda f: dataclasses.replace(f, default=defaults.get(f.key, f.default))
+    """A family of the lineage, with the defaults in which it differs from BART.
+
+    `few` is its number of labels by default; one without has no bias of the logits either.
+    """
+    change = lambda f: replace(f, default=defaults.get(f.key, f.default))
     fields = tuple(change(f) for f in FIELDS if f.key not in leave)
-    if not bias:  # positions leave out the id that pads
+    if few is None:  # positions leave out the id that pads
         fields = (*(f for f in fields if f.key != PAD), size(PAD, 1, "pad"))
     return Family(
         model_type=model_type,
@@ -115,18 +169,19 @@ def family(
         prefix="model",
         fields=fields,
         body=body,
-        tasks=tasks(name, bias),
+        tasks=tasks(name, few),
         ignore=("encoder.version", "decoder.version"),
         only={"tie_word_embeddings": True, "is_decoder": False, "is_encoder_decoder": True},
+        settle=settled,
     )
 
 
 LENGTH = "max_position_embeddings"  # says nothing where positions are computed
-BART = register(family("bart", "Bart"))
-MBART = register(family("mbart", "MBart", leave=("decoder_start_token_id",)))
+BART = register(family("bart", "Bart", 3))
+MBART = register(family("mbart", "MBart", 2, leave=("decoder_start_token_id",)))
 M2M_100 = register(
     family(
-        "m2m_100", "M2M100", bias=False, leave=(LENGTH,), vocab_size=128112,
+        "m2m_100", "M2M100", None, leave=(LENGTH,), vocab_size=128112,
         encoder_layerdrop=0.05, decoder_layerdrop=0.05, attention_dropout=0.1,
         activation_function="relu", scale_embedding=True,
     )

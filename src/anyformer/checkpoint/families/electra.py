@@ -6,18 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from anyformer import spec as S
-from anyformer.checkpoint.families import activations
-from anyformer.checkpoint.families.bert import FEED, ONLY, body
+from anyformer.checkpoint.families import activations, heads
 from anyformer.checkpoint.families.bert import FIELDS as BERT
-from anyformer.checkpoint.families.heads import (
-    CLASSIFIER,
-    choices,
-    classes,
-    per_token,
-    rate,
-    span,
-    two,
-)
+from anyformer.checkpoint.families.bert import JOINTS, ONLY, body
 from anyformer.checkpoint.family import Config, Family, Joint, Task, register
 from anyformer.checkpoint.keymap import Row, linear, row
 
@@ -57,17 +48,17 @@ def masked_rows(_: S.Model) -> Iterator[Row]:
 
 def detector() -> Task:
     """The discriminator's head."""
-    head = lambda spec, _: S.Detect(act=S.get(spec, f"{FEED}.act"))
+    head = lambda spec, _: S.Detect(act=S.get(spec.stack.block[-1], "branch.act"))
     names = ("discriminator_predictions.dense", "discriminator_predictions.dense_prediction")
-    return Task("ElectraForPreTraining", head, two(names, ("head.dense", "head.out")))
+    return Task("ElectraForPreTraining", head, heads.two(names, ("head.dense", "head.out")))
 
 
 def summary() -> Task:
     """Multiple choice by a summary of the first token."""
-    task = choices(
+    task = heads.choices(
         "ElectraForMultipleChoice",
         ("sequence_summary.summary", "classifier"),
-        dropout=rate("summary_last_dropout"),
+        dropout=heads.rate("summary_last_dropout"),
     )
 
     def head(spec: S.Model, config: Config) -> S.Head:
@@ -77,6 +68,7 @@ def summary() -> Task:
     return replace(task, head=head)
 
 
+MASKED = Task("ElectraForMaskedLM", masked_head, masked_rows, ("generator_lm_head.weight",))
 ELECTRA = register(
     Family(
         model_type="electra",
@@ -86,27 +78,20 @@ ELECTRA = register(
         body=electra_body,
         tasks={
             "base": Task("ElectraModel", lambda *_: None),
-            "masked-lm": Task(
-                "ElectraForMaskedLM", masked_head, masked_rows, ("generator_lm_head.weight",)
-            ),
+            **heads.written(MASKED, "ElectraForCausalLM"),
             "replaced-tokens": detector(),
-            "sequence-classification": classes(
+            "sequence-classification": heads.classes(
                 "ElectraForSequenceClassification",
                 ("classifier.dense", "classifier.out_proj"),
                 act="gelu",
-                early=CLASSIFIER,
+                early=heads.CLASSIFIER,
             ),
-            "token-classification": per_token("ElectraForTokenClassification"),
-            "question-answering": span("ElectraForQuestionAnswering"),
+            "token-classification": heads.per_token("ElectraForTokenClassification"),
+            "question-answering": heads.span("ElectraForQuestionAnswering"),
             "multiple-choice": summary(),
         },
         ignore=("embeddings.position_ids",),
-        only={
-            **ONLY,
-            "position_embedding_type": "absolute",
-            "summary_type": "first",
-            "summary_use_proj": True,
-        },
-        joint=(Joint(with_width, width),),
+        only={**ONLY, "summary_type": "first", "summary_use_proj": True},
+        joint=(Joint(with_width, width), *JOINTS),
     )
 )

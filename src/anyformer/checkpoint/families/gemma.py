@@ -1,32 +1,20 @@
-"""Gemma 2 as Hugging Face stores it."""
+"""Gemma 2 and the text part of Gemma 3 as Hugging Face stores them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from anyformer import spec as S
-from anyformer.checkpoint.families import llama
-from anyformer.checkpoint.families.decoder import ATTENTION, TIES, act, attention_of, tasks
+from anyformer.checkpoint.families import decoder, llama
+from anyformer.checkpoint.families.decoder import ATTENTION, FULL, SLIDING
+from anyformer.checkpoint.families.rope import rope, two_ropes
 from anyformer.checkpoint.family import Config, Family, Field, Joint, Task, at, register, size
-from anyformer.checkpoint.keymap import Row, row
+from anyformer.errors import CheckpointError
 from anyformer.recipes.windows import windowed
 
 CAP = "final_logit_softcapping"
-DEFAULTS = {
-    "hidden_size": 2304,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "vocab_size": 256000,
-    "intermediate_size": 9216,
-}
-NORMS = (  # theirs, ours
-    ("input_layernorm", "0.norm"),
-    ("post_attention_layernorm", "0.after"),
-    ("pre_feedforward_layernorm", "1.norm"),
-    ("post_feedforward_layernorm", "1.after"),
-)
 
 
 def mods_of(value: float | None) -> tuple[S.Mod, ...]:
@@ -39,68 +27,58 @@ def cap_of(mods: tuple[S.Mod, ...]) -> Any:
     return next((mod.value for mod in mods if isinstance(mod, S.SoftCap)), None)
 
 
-FIELDS = (
-    *llama.fields(DEFAULTS),
-    size("head_dim", 256, "head_dim", f"{ATTENTION}.head_dim"),
-    act("hidden_activation", "gelu_pytorch_tanh"),
-    at("attention_bias", False, f"{ATTENTION}.bias"),
-    Field(
-        "query_pre_attn_scalar", 256, (f"{ATTENTION}.scale",), None,
-        lambda count: count**-0.5, lambda scale: round(scale**-2),
-    ),
-    Field(
-        "attn_logit_softcapping", 50.0, (f"{ATTENTION}.mods",), None, mods_of, cap_of,
-        nullable=True,
-    ),
-)  # fmt: skip
+def fields(vocab: int, own: Field) -> tuple[Field, ...]:
+    """The fields of both, and one of their own."""
+    scale, act = (f"{ATTENTION}.scale",), decoder.act("hidden_activation", "gelu_pytorch_tanh")
+    roots = (lambda count: count**-0.5, lambda scale: round(scale**-2))
+    return (
+        *llama.fields(2304, 26, 8, vocab, 9216, kv=4, act=act),
+        size("head_dim", 256, "head_dim", f"{ATTENTION}.head_dim"),
+        Field("query_pre_attn_scalar", 256, scale, None, *roots),
+        llama.BIAS,
+        own,
+    )
 
 
-def read_windows(spec: S.Model, config: Config) -> S.Model:
-    """A window by layer_types, or in every other layer from the first."""
-    window, depth = config.get("sliding_window", 4096), spec.stack.depth
-    turns = ["full_attention" if i % 2 else "sliding_attention" for i in range(depth)]
-    kinds = config.get("layer_types") or turns
-    return windowed(spec, [window if k == "sliding_attention" else None for k in kinds])
+def read_windows(period: int, spec: S.Model, config: Config) -> S.Model:
+    """A window by layer_types, or in all layers but the last of each period."""
+    if config.get("use_bidirectional_attention"):
+        raise CheckpointError("config.json: use_bidirectional_attention has no part here yet")
+    window, every = config.get("sliding_window", 4096), config.get("sliding_window_pattern", period)
+    return windowed(spec, decoder.windows(spec, config, window, lambda i: (i + 1) % every))
 
 
 def write_windows(spec: S.Model) -> Config:
     """layer_types, their window, and the cap of the logits."""
-    said = llama.write_windows(spec)
-    del said["use_sliding_window"]
+    said = {"layer_types": decoder.layer_types(spec), "sliding_window": decoder.widest(spec)}
+    said = {key: value for key, value in said.items() if value is not None}
     return said | ({CAP: spec.head.cap} if isinstance(spec.head, S.Vocabulary) else {})
 
 
-def head(_: S.Model, config: Config) -> S.Head:
-    """A tied table with capped logits, as config.json says."""
-    return S.Vocabulary(tied=config.get("tie_word_embeddings", True), cap=config.get(CAP, 30.0))
+def language(name: str, cap: float | None) -> dict[str, Task]:
+    """The bare model, and one with a tied table whose logits are capped as config.json says."""
+    found = decoder.tasks(name, S.Vocabulary(tied=True), f"{name.removesuffix('Text')}ForCausalLM")
+    plain = found["causal-lm"]
+    head = lambda *given: S.override(plain.head(*given), "cap", given[1].get(CAP, cap))
+    return found | {"causal-lm": replace(plain, head=head)}
 
 
-def body(spec: S.Model) -> Iterator[Row]:
-    """Tokens, layers with four norms and the final norm."""
-    yield row("embed_tokens.weight", "embed.token.weight")
-    attention, feed = attention_of(spec), spec.stack.block[1].branch
-    assert isinstance(feed, S.FeedForward)
-    for i in range(spec.stack.depth):
-        theirs, ours = f"layers.{i}", f"stack.blocks.{i}"
-        for name, short in NORMS:
-            yield row(f"{theirs}.{name}.weight", f"{ours}.{short}.weight")
-        yield from llama.attention_rows(f"{theirs}.self_attn", f"{ours}.0.branch", attention)
-        yield from llama.feed_rows(f"{theirs}.mlp", f"{ours}.1.branch", feed)
-    yield row("norm.weight", "stack.norm.weight")
-
-
-PLAIN = tasks("Gemma2Model", "Gemma2ForCausalLM", S.Vocabulary(tied=True))
-LANGUAGE = PLAIN["causal-lm"]
-GEMMA2 = register(
-    Family(
-        model_type="gemma2",
-        recipe="gemma2",
-        prefix="model",
-        fields=FIELDS,
-        body=body,
-        tasks=PLAIN
-        | {"causal-lm": Task(LANGUAGE.architecture, head, LANGUAGE.rows, LANGUAGE.tied)},
-        only={"rope_scaling": None, "use_bidirectional_attention": None},
-        joint=(Joint(read_windows, write_windows), TIES),
-    )
-)
+NORMS = "input_layernorm post_attention_layernorm pre_feedforward_layernorm"
+NORMS += " post_feedforward_layernorm"
+SLOTS = (*llama.SLOTS, "0.norm", "0.after", "1.norm", "1.after")
+BODY = decoder.body(llama.ENDS, decoder.plain("layers.{}", f"{llama.MAPS} {NORMS}", SLOTS))
+CAPPED = (f"{ATTENTION}.mods",)
+register(Family(
+    "gemma2", "gemma2", "model",
+    fields(256000, Field("attn_logit_softcapping", 50.0, CAPPED, None, mods_of, cap_of, True)),
+    BODY, language("Gemma2", 30.0) | decoder.readers("Gemma2", ends=None, pad=0),
+    joint=(rope(ATTENTION, 8192), Joint(partial(read_windows, 2), write_windows), decoder.TIES),
+))  # fmt: skip
+THETAS = {FULL: ("rope_theta", 1e6), SLIDING: ("rope_local_base_freq", 10000.0)}
+WINDOWS = Joint(partial(read_windows, 6), write_windows)
+register(Family(
+    "gemma3_text", "gemma3", "model",
+    fields(262208, at("rms_norm_eps", 1e-6, f"{ATTENTION}.qk_norm.eps")),
+    BODY, language("Gemma3Text", None) | decoder.readers("Gemma3Text", None, None, pad=0),
+    joint=(WINDOWS, two_ropes(131072, THETAS), decoder.TIES),
+))  # fmt: skip

@@ -2,79 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from anyformer import spec as S
-from anyformer.checkpoint.families.decoder import ATTENTION, FEED, TIES, act, tasks
-from anyformer.checkpoint.family import Config, Family, Joint, at, register, size
-from anyformer.checkpoint.keymap import Row, linear, row
+from anyformer.checkpoint.families import decoder
+from anyformer.checkpoint.families.decoder import ATTENTION, FEED
+from anyformer.checkpoint.family import Config, Family, Joint, at, register
 from anyformer.errors import CheckpointError
 from anyformer.recipes.windows import windowed, windows_of
 
+NAMES = "hidden_size num_layers num_heads vocab_size - max_position_embeddings"
 FIELDS = (
-    size("hidden_size", 2048, "dim"),
-    size("num_layers", 24, "depth", "stack.depth"),
-    size("num_heads", 16, "heads", f"{ATTENTION}.heads"),
-    size("vocab_size", 50257, "vocab", "embed.source.vocab"),
-    size("max_position_embeddings", 2048, "length", "embed.position.length"),
-    act("activation_function", "gelu_new"),
+    *decoder.sizes(NAMES, 2048, 24, 16, 50257, None, 2048),
+    decoder.act("activation_function", "gelu_new"),
     at("intermediate_size", None, f"{FEED}.hidden"),
-    at("layer_norm_epsilon", 1e-5, "stack.final_norm.eps", "stack.block.*.norm.eps"),
+    at("layer_norm_epsilon", 1e-5, *decoder.EPS),
     at("embed_dropout", 0.0, "embed.dropout"),
     at("resid_dropout", 0.0, "stack.block.0.dropout", "stack.block.1.dropout"),
     at("attention_dropout", 0.0, f"{ATTENTION}.dropout"),
-    at("initializer_range", 0.02, "init.std"),
+    decoder.INIT,
 )
 
 
 def read_windows(spec: S.Model, config: Config) -> S.Model:
     """attention_types: names of layers, and how often they come."""
-    types = config.get("attention_types") or [[["global", "local"], 12]]
+    types, depth = config.get("attention_types") or [[["global", "local"], 12]], spec.stack.depth
     kinds = [kind for names, times in types for _ in range(times) for kind in names]
-    if len(kinds) != spec.stack.depth or set(kinds) - {"global", "local"}:
-        raise CheckpointError(
-            f"config.json: attention_types {types} give {len(kinds)} layers of {sorted(set(kinds))}"
-            f", not {spec.stack.depth} of 'global' and 'local'"
-        )
+    if len(kinds) != depth or set(kinds) - {"global", "local"}:
+        found = f"attention_types {types} give {len(kinds)} layers of {sorted(set(kinds))}"
+        raise CheckpointError(f"config.json: {found}, not {depth} of 'global' and 'local'")
     window = config.get("window_size", 256)
     return windowed(spec, [window if kind == "local" else None for kind in kinds])
 
 
 def write_windows(spec: S.Model) -> Config:
     """attention_types, the same spelt out, and the window of the local ones."""
-    windows = windows_of(spec)
-    kinds = ["global" if w is None else "local" for w in windows]
-    size = max((w for w in windows if w is not None), default=None)
-    said = {"attention_types": [[kinds, 1]], "attention_layers": kinds}
+    kinds = ["global" if window is None else "local" for window in windows_of(spec)]
+    said, size = {"attention_types": [[kinds, 1]], "attention_layers": kinds}, decoder.widest(spec)
     return said if size is None else said | {"window_size": size}
 
 
-def body(spec: S.Model) -> Iterator[Row]:
-    """Embeddings, pre-norm layers and the final norm."""
-    yield row("wte.weight", "embed.token.weight")
-    yield row("wpe.weight", "embed.position.weight")
-    for i in range(spec.stack.depth):
-        theirs, ours = f"h.{i}", f"stack.blocks.{i}"
-        for name in "qkv":
-            key = f"{theirs}.attn.attention.{name}_proj"
-            yield from linear(key, f"{ours}.0.branch.{name}", bias=False)
-        yield from linear(f"{theirs}.attn.attention.out_proj", f"{ours}.0.branch.out")
-        yield from linear(f"{theirs}.mlp.c_fc", f"{ours}.1.branch.up")
-        yield from linear(f"{theirs}.mlp.c_proj", f"{ours}.1.branch.down")
-        for j in range(2):
-            yield from linear(f"{theirs}.ln_{j + 1}", f"{ours}.{j}.norm")
-    yield from linear("ln_f", "stack.norm")
-
-
-GPT_NEO = register(
-    Family(
-        model_type="gpt_neo",
-        recipe="gpt-neo",
-        prefix="transformer",
-        fields=FIELDS,
-        body=body,
-        tasks=tasks("GPTNeoModel", "GPTNeoForCausalLM", S.Vocabulary(tied=True)),
-        ignore=(".attn.attention.bias", ".attn.attention.masked_bias"),
-        joint=(Joint(read_windows, write_windows), TIES),
-    )
+ENDS = {"wte": "embed.token", "wpe": "embed.position", "ln_f": "stack.norm"}
+LAYER = "attn.attention.q_proj attn.attention.k_proj attn.attention.v_proj attn.attention.out_proj"
+BODY = decoder.body(ENDS, decoder.plain("h.{}", f"{LAYER} ln_1 mlp.c_fc mlp.c_proj ln_2"))
+TASKS = decoder.tasks("GPTNeo", S.Vocabulary(tied=True)) | decoder.readers("GPTNeo", "classifier")
+IGNORE = (".attn.attention.bias", ".attn.attention.masked_bias")
+JOINTS = (Joint(read_windows, write_windows), decoder.TIES)
+register(
+    Family("gpt_neo", "gpt-neo", "transformer", FIELDS, BODY, TASKS, ignore=IGNORE, joint=JOINTS)
 )

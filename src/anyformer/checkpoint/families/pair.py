@@ -1,34 +1,32 @@
 """Encoder and decoder of two families (arXiv:1907.12461) as Hugging Face stores them.
 
 config.json holds the two of the parts. A task is named after them, such as bert-gpt2. An encoder
-keeps its pooler for the file's sake; nothing reads it.
+keeps its pooler for the file's sake; nothing reads it. Where the two have unlike widths, a map
+stands between them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from anyformer import spec as S
+from anyformer.checkpoint.families import electra, roberta, vision  # they register
 from anyformer.checkpoint.families.gpt import conv
 from anyformer.checkpoint.family import FAMILIES, Config, Family, Task, no_rows, register
 from anyformer.checkpoint.keymap import TRANSPOSE, Row, linear, row, split
 from anyformer.errors import CheckpointError
 from anyformer.recipes.pair import joined
 
+assert electra and roberta and vision
 WRITES = {"is_decoder": True, "add_cross_attention": True}
 READS = {"is_decoder": False, "add_cross_attention": False}
-
-
-def bert_cross(dim: int, layer: int) -> Iterator[Row]:
-    """The cross-attention of a BERT layer."""
-    theirs, ours = f"bert.encoder.layer.{layer}.crossattention", f"stack.blocks.{layer}.1"
-    for name, short in (("query", "q"), ("key", "k"), ("value", "v")):
-        yield from linear(f"{theirs}.self.{name}", f"{ours}.branch.{short}")
-    yield from linear(f"{theirs}.output.dense", f"{ours}.branch.out")
-    yield from linear(f"{theirs}.output.LayerNorm", f"{ours}.norm")
+OPTIONAL = "stack.block.1.branch.optional"
+ENCODERS = ("bert", "roberta", "xlm-roberta", "electra", "distilbert", "albert")
+DECODERS = ("bert", "roberta", "xlm-roberta", "electra", "gpt2")
+ALONE = ("gpt2",)  # families whose cross-attention is known here alone
+PARTS = {f"{a}-{b}": (a, b) for a in (*ENCODERS, "vit") for b in DECODERS}  # by task
 
 
 def gpt2_cross(dim: int, layer: int) -> Iterator[Row]:
@@ -41,13 +39,6 @@ def gpt2_cross(dim: int, layer: int) -> Iterator[Row]:
     yield row(f"{both}.weight", weights, TRANSPOSE, split(dim, dim))
     yield row(f"{both}.bias", biases, split(dim, dim))
     yield from conv(f"{theirs}.crossattention.c_proj", f"{ours}.branch.out")
-
-
-Cross = Callable[[int, int], Iterator[Row]]
-DECODERS: dict[str, tuple[str, Cross]] = {  # model_type -> task, rows of a cross-attention
-    "bert": ("masked-lm", bert_cross),
-    "gpt2": ("causal-lm", gpt2_cross),
-}
 
 
 def led(rows: list[Row], theirs: str, ours: str = "") -> Iterator[Row]:
@@ -74,65 +65,68 @@ class Pair(Family):
 
     def spec_of(self, config: Config, task: str) -> S.Model:
         """The two specs, joined."""
-        encoder, decoder = (FAMILIES[part] for part in task.split("-"))
+        encoder, decoder = (FAMILIES[part] for part in PARTS[task])
+        inner: Config = config.get("decoder", {})
+        if inner.get("cross_attention_hidden_size") is not None:
+            raise CheckpointError("config.json: decoder.cross_attention_hidden_size has no part")
         reads = encoder.spec_of(config.get("encoder", {}), encoder.base)
-        writes = decoder.spec_of(config.get("decoder", {}) | READS, DECODERS[task.split("-")[1]][0])
-        if reads.dim != writes.dim:
-            raise CheckpointError(
-                f"config.json: an encoder of width {reads.dim} for a decoder of width "
-                f"{writes.dim} needs a projection, which has no part here yet"
-            )
-        spec = joined(reads, writes)
+        if decoder.model_type in ALONE:
+            spec = joined(reads, decoder.spec_of(inner | READS, "causal-lm"))
+        else:
+            writes = decoder.spec_of(inner | WRITES, "causal-lm")
+            spec = S.override(S.override(writes, OPTIONAL, False), "encoder", reads)
+        spec = S.override(spec, "bridge", reads.dim != spec.dim)
         for path, key in (("start", "decoder_start_token_id"), ("pad", "pad_token_id")):
             spec = S.override(spec, path, config.get(key))
         return S.check(spec)
 
     def config_of(self, spec: S.Model, task: str, kept: Config) -> Config:
         """Both parts' fields inside what was kept."""
-        encoder, decoder = (FAMILIES[part] for part in task.split("-"))
+        encoder, decoder = (FAMILIES[part] for part in PARTS[task])
         assert spec.encoder is not None
-        old, bare = kept.get("encoder", {}), alone(spec, task)
-        reads = encoder.config_of(spec.encoder, encoder.base, old)
-        old_writes: dict[str, Any] = kept.get("decoder", {}) | READS
-        writes = decoder.config_of(bare, DECODERS[task.split("-")[1]][0], old_writes) | WRITES
+        reads = encoder.config_of(spec.encoder, encoder.base, kept.get("encoder", {}))
+        old = kept.get("decoder", {}) | (READS if decoder.model_type in ALONE else {})
+        writes = decoder.config_of(alone(spec, task), "causal-lm", old) | WRITES
         ids = {"decoder_start_token_id": spec.start, "pad_token_id": spec.pad}
         parts = {"encoder": reads, "decoder": writes, "model_type": self.model_type}
         named = {"architectures": [self.tasks[task].architecture], "is_encoder_decoder": True}
         return kept | ids | parts | named
 
     def rows(self, spec: S.Model, task: str) -> list[Row]:
-        """The rows of both parts and of the cross-attentions."""
-        first, second = task.split("-")
-        name, cross = DECODERS[second]
+        """The rows of both parts, of the cross-attentions and of the map between them."""
+        encoder, decoder = (FAMILIES[part] for part in PARTS[task])
         assert spec.encoder is not None
-        reads = FAMILIES[first].rows(spec.encoder, FAMILIES[first].base)
-        writes = [later(item) for item in FAMILIES[second].rows(alone(spec, task), name)]
-        for i in range(spec.stack.depth):
-            writes += cross(spec.dim, i)
-        return [*led(reads, "encoder.", "encoder."), *led(writes, "decoder.")]
+        reads = encoder.rows(spec.encoder, encoder.base)
+        writes = decoder.rows(alone(spec, task), "causal-lm")
+        if decoder.model_type in ALONE:
+            writes = [later(item) for item in writes]
+            for i in range(spec.stack.depth):
+                writes += gpt2_cross(spec.dim, i)
+        between = linear("enc_to_dec_proj", "bridge") if spec.bridge else ()
+        return [*led(reads, "encoder.", "encoder."), *led(writes, "decoder."), *between]
 
 
 def alone(spec: S.Model, task: str) -> S.Model:
-    """The decoder without cross-attention, as its own family knows it."""
-    second = task.split("-")[1]
-    own, _, *rest = spec.stack.block
-    causal = FAMILIES[second].spec_of({}, DECODERS[second][0]).stack.block[0].branch.causal  # type: ignore[union-attr]
-    block = (S.override(own, "branch.causal", causal), *rest)
-    bare = S.override(S.override(spec, "stack.block", block), "encoder", None)
-    return S.override(S.override(bare, "start", None), "pad", None)
+    """The decoder as its own family knows it, with a cross-attention or without."""
+    own, cross, *rest = spec.stack.block
+    between = () if PARTS[task][1] in ALONE else (S.override(cross, "branch.optional", True),)
+    bare = S.override(spec, "stack.block", (own, *between, *rest))
+    for path, value in (("encoder", None), ("bridge", False), ("start", None), ("pad", None)):
+        bare = S.override(bare, path, value)
+    return bare
 
 
 def pair(model_type: str, architecture: str, encoders: tuple[str, ...]) -> Pair:
     """A pair of any of the encoders with any decoder."""
     tasks: dict[str, Task] = {}
-    for first in encoders:
-        for second, (name, _) in DECODERS.items():
-            tied = tuple(f"decoder.{key}" for key in FAMILIES[second].tasks[name].tied)
-            tasks[f"{first}-{second}"] = Task(architecture, lambda *_: None, tied=tied)
+    for task, (first, second) in PARTS.items():
+        if first in encoders:
+            tied = tuple(f"decoder.{key}" for key in FAMILIES[second].tasks["causal-lm"].tied)
+            tasks[task] = Task(architecture, lambda *_: None, tied=tied)
     ignore = ("embeddings.position_ids", ".attn.bias", ".attn.masked_bias")
     base = next(iter(tasks))
     return Pair(model_type, "bert2bert", "", (), no_rows, tasks, base, ignore)
 
 
-TEXT = register(pair("encoder-decoder", "EncoderDecoderModel", ("bert", "roberta")))
+TEXT = register(pair("encoder-decoder", "EncoderDecoderModel", ENCODERS))
 VISION = register(pair("vision-encoder-decoder", "VisionEncoderDecoderModel", ("vit",)))

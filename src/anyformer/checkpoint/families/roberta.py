@@ -6,17 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from anyformer import spec as S
+from anyformer.checkpoint.families import heads
 from anyformer.checkpoint.families.bert import FIELDS as BERT
-from anyformer.checkpoint.families.bert import ONLY, body, embeddings
-from anyformer.checkpoint.families.heads import (
-    CLASSIFIER,
-    HIDDEN,
-    choices,
-    classes,
-    per_token,
-    pooler,
-    span,
-)
+from anyformer.checkpoint.families.bert import JOINTS, ONLY, body, embeddings, layers
 from anyformer.checkpoint.family import Config, Family, Field, Joint, Task, register
 from anyformer.checkpoint.keymap import Row, linear, row
 
@@ -66,33 +58,26 @@ def masked_rows(_: S.Model) -> Iterator[Row]:
 def tasks(name: str, prefix: str) -> dict[str, Task]:
     """The tasks of one of the families."""
     tied = ("lm_head.decoder.weight", "lm_head.decoder.bias")
+    masked = Task(f"{name}ForMaskedLM", masked_head, masked_rows, tied)
     own, pooled = ("classifier.dense", "classifier.out_proj"), f"{prefix}.pooler.dense"
     return {
-        "base": pooler(f"{name}Model"),
-        "masked-lm": Task(f"{name}ForMaskedLM", masked_head, masked_rows, tied),
-        "sequence-classification": classes(
-            f"{name}ForSequenceClassification", own, early=CLASSIFIER
+        "base": heads.pooler(f"{name}Model"),
+        **heads.written(masked, f"{name}ForCausalLM"),
+        "sequence-classification": heads.classes(
+            f"{name}ForSequenceClassification", own, early=heads.CLASSIFIER
         ),
-        "token-classification": per_token(f"{name}ForTokenClassification"),
-        "question-answering": span(f"{name}ForQuestionAnswering"),
-        "multiple-choice": choices(
-            f"{name}ForMultipleChoice", (pooled, "classifier"), dropout=HIDDEN
+        "token-classification": heads.per_token(f"{name}ForTokenClassification"),
+        "question-answering": heads.span(f"{name}ForQuestionAnswering"),
+        "multiple-choice": heads.choices(
+            f"{name}ForMultipleChoice", (pooled, "classifier"), dropout=heads.HIDDEN
         ),
     }
 
 
 def pre_norm_body(spec: S.Model) -> Iterator[Row]:
     """Embeddings, pre-norm layers and the final norm."""
-    yield from embeddings()
-    for i in range(spec.stack.depth):
-        theirs, ours = f"encoder.layer.{i}", f"stack.blocks.{i}"
-        yield from linear(f"{theirs}.attention.LayerNorm", f"{ours}.0.norm")
-        for name, short in (("query", "q"), ("key", "k"), ("value", "v")):
-            yield from linear(f"{theirs}.attention.self.{name}", f"{ours}.0.branch.{short}")
-        yield from linear(f"{theirs}.attention.output.dense", f"{ours}.0.branch.out")
-        yield from linear(f"{theirs}.intermediate.LayerNorm", f"{ours}.1.norm")
-        yield from linear(f"{theirs}.intermediate.dense", f"{ours}.1.branch.up")
-        yield from linear(f"{theirs}.output.dense", f"{ours}.1.branch.down")
+    yield from embeddings(spec)
+    yield from layers(spec, ("LayerNorm", "intermediate.LayerNorm"))
     yield from linear("LayerNorm", "stack.norm")
 
 
@@ -105,8 +90,8 @@ ROBERTA = register(
         body=body,
         tasks=tasks("Roberta", "roberta"),
         ignore=("embeddings.position_ids",),
-        only={**ONLY, "position_embedding_type": "absolute"},
-        joint=(Joint(with_places, places),),
+        only=ONLY,
+        joint=(Joint(with_places, places), *JOINTS),
     )
 )
 XLM_ROBERTA = register(

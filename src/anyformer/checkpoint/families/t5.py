@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from anyformer import spec as S
 from anyformer.checkpoint.families import activations
-from anyformer.checkpoint.family import Config, Family, Field, Task, Weights, at, register, size
+from anyformer.checkpoint.families.decoder import TIES
+from anyformer.checkpoint.families.heads import classes_at_end, per_token, rate, span
+from anyformer.checkpoint.family import (
+    Config,
+    Family,
+    Field,
+    Part,
+    Task,
+    Weights,
+    at,
+    register,
+    size,
+)
 from anyformer.checkpoint.keymap import Row, row
 
 TABLE, HEAD = "shared.weight", "lm_head.weight"
@@ -120,23 +132,42 @@ def never_scaled(config: Config, weights: Weights) -> Config:
     return settled(config | {"scale_decoder_outputs": False}, weights)
 
 
+def encoder_rows(spec: S.Model) -> Iterator[Row]:
+    """The token table and the encoder."""
+    yield row(TABLE, "embed.token.weight")
+    yield from stack("encoder", "", spec)
+
+
+SAYS = {"is_encoder_decoder": False}
+ENCODER = Part(lambda spec: spec.encoder or spec, encoder_rows, "decoder.", SAYS)
+
+
 def tasks(name: str) -> dict[str, Task]:
-    """Both heads."""
-    return {
-        "base": Task(f"{name}Model", lambda *_: None, tied=(HEAD, *COPIES)),
-        "seq2seq-lm": Task(f"{name}ForConditionalGeneration", head, head_rows, (HEAD, *COPIES)),
+    """The whole model and its encoder, with every head."""
+    copies = (HEAD, *COPIES, *(f"transformer.{key}" for key in COPIES))
+    end = classes_at_end(f"{name}ForSequenceClassification", 1)
+    dropout = rate("classifier_dropout", default=0.0)
+    every = per_token(f"{name}ForTokenClassification", dropout=dropout)
+    plain = {
+        "base": Task(f"{name}Model", lambda *_: None),
+        "seq2seq-lm": Task(f"{name}ForConditionalGeneration", head, head_rows),
+        "encoder": Task(f"{name}EncoderModel", lambda *_: None, part=ENCODER),
+        "sequence-classification": replace(end, prefix="transformer"),
+        "token-classification": replace(every, prefix="transformer", part=ENCODER),
+        "question-answering": span(f"{name}ForQuestionAnswering"),
     }
+    return {key: replace(task, tied=copies) for key, task in plain.items()}
 
 
 def with_defaults(**defaults: Any) -> tuple[Field, ...]:
     """The fields with other defaults."""
-    change = lambda f: dataclasses.replace(f, default=defaults.get(f.key, f.default))
+    change = lambda f: replace(f, default=defaults.get(f.key, f.default))
     return tuple(change(f) for f in FIELDS)
 
 
 UNUSED = ("layer.1.EncDecAttention.relative_attention_bias.weight",)
 T5 = register(
-    Family("t5", "t5", "", FIELDS, body, tasks("T5"), ignore=UNUSED, settle=settled)
+    Family("t5", "t5", "", FIELDS, body, tasks("T5"), ignore=UNUSED, joint=(TIES,), settle=settled)
 )  # fmt: skip
 MT5 = register(
     Family(
@@ -150,6 +181,7 @@ MT5 = register(
         body=body,
         tasks=tasks("MT5"),
         ignore=UNUSED,
+        joint=(TIES,),
         settle=never_scaled,
     )
 )  # fmt: skip
