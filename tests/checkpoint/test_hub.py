@@ -107,7 +107,7 @@ def test_a_name_with_old_weights_only(tmp_path, fetched):
     fetched.answer = tmp_path
     with pytest.raises(CheckpointError, match="anyformer convert org/name name"):
         anyformer.load("org/name")
-    assert hub.folder_of("org/name", pickles=True) == tmp_path
+    assert hub.folder_of("org/name", wanted=hub.OLD) == tmp_path
     assert "pytorch_model.bin" in fetched.calls[-1][1]["allow_patterns"]
 
 
@@ -164,3 +164,11 @@ def test_the_cache_serves_without_a_network(folder, tmp_path):
     first, second = done.stdout.splitlines()
     assert first == "8 torch.float64"
     assert "not in the hub's cache" in second
+
+
+def test_a_tokenizer_is_fetched_without_weights(tmp_path, fetched):
+    fetched.answer = tmp_path
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\ncat\n")
+    (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 6}')
+    assert anyformer.tokenizer("org/name").encode("cat") == [5]
+    assert not any("safetensors" in name for name in fetched.calls[-1][1]["allow_patterns"])

@@ -34,7 +34,7 @@ class Source:
 
 def source(name: str) -> Source:
     """What a folder or a hub name holds; pickles are opened, but nothing in them is run."""
-    folder = hub.folder_of(name, pickles=True)
+    folder = hub.folder_of(name, wanted=hub.OLD)
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is a file: give the folder that it is in")
     own = (folder / native.SPEC).is_file()

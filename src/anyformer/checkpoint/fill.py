@@ -101,7 +101,8 @@ def fill(
         if key in fresh:
             dtype = place.dtype or (next(iter(dtypes)) if len(dtypes) == 1 else tensor.dtype)
             weights[key] = tensor.to(place.device, dtype)
-    _restore_constants(model, weights, place)
+    dtypes = {t.dtype for t in weights.values()}
+    restore_constants(model, place.device, dtypes.pop() if len(dtypes) == 1 else None)
     model.load_state_dict(weights, assign=True)
 
 
@@ -113,12 +114,11 @@ def _drawn_head(spec: S.Model) -> dict[str, Tensor]:
     return {f"head.{key}": tensor for key, tensor in head.state_dict().items()}
 
 
-def _restore_constants(model: Model, weights: dict[str, Tensor], place: Place) -> None:
-    """Fill what no file holds, such as ALiBi's slopes, in the dtype that all weights have."""
-    dtypes = {t.dtype for t in weights.values()}
+def restore_constants(model: Model, device: torch.device, dtype: torch.dtype | None) -> None:
+    """Fill what no file holds, such as ALiBi's slopes; without a dtype as they are made."""
     for module in model.modules():
         if isinstance(module, Fresh) and any(b.is_meta for b in module.buffers(recurse=False)):
-            module.to_empty(device=place.device, recurse=False)
+            module.to_empty(device=device, recurse=False)
             module.fresh(model.spec.init.std)
-            for buffer in module.buffers(recurse=False) if len(dtypes) == 1 else ():
-                buffer.data = buffer.data.to(next(iter(dtypes)))
+            for buffer in module.buffers(recurse=False) if dtype is not None else ():
+                buffer.data = buffer.data.to(dtype)

@@ -37,10 +37,15 @@ PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin", "pytorch_model.bin.index.
 INSTALL = "install it: pip install 'anyformer[hub]'"
 
 
+SAFE = (*ABOUT, *TOKENIZER, *WEIGHTS)
+TEXT = (*ABOUT, *TOKENIZER)  # no weights
+OLD = (*SAFE, *PICKLES)  # old weights too, where no others are
+
+
 def folder_of(
-    name: str | os.PathLike[str], revision: str | None = None, pickles: bool = False
+    name: str | os.PathLike[str], revision: str | None = None, wanted: tuple[str, ...] = SAFE
 ) -> Path:
-    """The folder of a path or of a hub name; `pickles` takes old weights where no others are."""
+    """The folder of a path or of a hub name, of which the wanted files are fetched."""
     path = Path(name).expanduser()
     if path.exists():
         if revision is not None:
@@ -48,10 +53,10 @@ def folder_of(
         return path
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise CheckpointError(f"{_absent(path)}, and it is no name of the hub, as org/name is")
-    return _fetched(name, revision, pickles)
+    return _fetched(name, revision, wanted)
 
 
-def _fetched(name: str, revision: str | None, pickles: bool) -> Path:
+def _fetched(name: str, revision: str | None, wanted: tuple[str, ...]) -> Path:
     """The files of a hub name, from the cache or downloaded into it."""
     try:
         import huggingface_hub
@@ -60,11 +65,10 @@ def _fetched(name: str, revision: str | None, pickles: bool) -> Path:
         raise CheckpointError(
             f"{_absent(Path(name))}; a name of the hub needs the package huggingface_hub: {INSTALL}"
         ) from error
-    wanted = [*ABOUT, *TOKENIZER, *WEIGHTS, *(PICKLES if pickles else ())]
     missing = lambda why: CheckpointError(f"{_absent(Path(name))}, and {why}")
     try:
         found = Path(
-            huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=wanted)
+            huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=[*wanted])
         )
     except errors.GatedRepoError as error:
         raise missing(f"on the hub {name!r} is gated: ask for access, then set HF_TOKEN") from error
@@ -79,7 +83,7 @@ def _fetched(name: str, revision: str | None, pickles: bool) -> Path:
     except (errors.HfHubHTTPError, errors.HFValidationError, OSError, ValueError) as error:
         said = " ".join(str(error).split())[:300]
         raise missing(f"the hub did not give {name!r}: {type(error).__name__}: {said}") from error
-    if not pickles and not any(found.glob("*.safetensors")):
+    if wanted == SAFE and not any(found.glob("*.safetensors")):
         raise CheckpointError(
             f"the hub's {name!r} has no safetensors. If it has old weights (pytorch_model.bin), "
             f"they can run code: refused. {command(name, name.rpartition('/')[2])}"

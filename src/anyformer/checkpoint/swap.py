@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 
 import torch
-from torch import Tensor
 
 from anyformer import spec as S
 from anyformer.checkpoint.conversions import Piece, convert
+from anyformer.checkpoint.fill import restore_constants
 from anyformer.checkpoint.report import Report
 from anyformer.checkpoint.work import Work
 from anyformer.model.model import Model, build
-from anyformer.parts.init import Fresh
 
 log = logging.getLogger("anyformer")
 
@@ -38,23 +37,13 @@ def swap(model: Model, spec: S.Model, *, share: bool = False) -> Model:
         key: made[key].tensor if share and key in kept else work.finish(key, made.get(key))
         for key in work.shapes
     }
-    _restore_constants(new, work.like)
+    restore_constants(new, work.like.device, work.like.dtype)
     new.load_state_dict(whole, assign=True)
     _settle(model, new, kept)
     new.report = _report(work, made, kept)
     say = log.warning if new.report.fresh or new.report.dropped else log.info
     say("a changed spec: weights %s; print(model.report) lists them", new.report.summary)
     return new
-
-
-def _restore_constants(new: Model, like: Tensor) -> None:
-    """What no state holds, such as ALiBi's slopes."""
-    for module in new.modules():
-        if isinstance(module, Fresh) and any(b.is_meta for b in module.buffers(recurse=False)):
-            module.to_empty(device=like.device, recurse=False)
-            module.fresh(new.spec.init.std)
-            for buffer in module.buffers(recurse=False):
-                buffer.data = buffer.data.to(like.dtype)
 
 
 def _is_kept(key: str, piece: Piece) -> bool:

@@ -21,4 +21,4 @@ def tokenizer(
     `kind` names the family where the files don't; check=False allows a vocabulary of another size
     than that of the model's config.json.
     """
-    return Tokenizer.load(hub.folder_of(path_or_hub_name, revision), kind, check)
+    return Tokenizer.load(hub.folder_of(path_or_hub_name, revision, hub.TEXT), kind, check)

@@ -30,7 +30,7 @@ class Config:
     @classmethod
     def from_pretrained(cls, name: str | os.PathLike[str], **changes: Any) -> Config:
         """The config of a folder or hub name, with fields changed."""
-        file = hub.folder_of(name, changes.pop("revision", None)) / CONFIG
+        file = hub.folder_of(name, changes.pop("revision", None), hub.TEXT) / CONFIG
         fields = read_config(file)
         found = family_of(fields, file).model_type
         return config_class(cls.model_type or found)(**fields | changes)

@@ -107,9 +107,9 @@ def test_labels_alone_need_a_start_and_a_pad():
     small = {"dim": 12, "depth": 1, "heads": 2, "vocab": 9}
     ids, labels = torch.tensor([[1, 2]]), torch.tensor([[3, -100, 4]])
     with pytest.raises(InputError, match="decoder_input_ids"):
-        anyformer.build(anyformer.recipe("t5", **small))(ids, labels=labels)
+        anyformer.build(anyformer.recipe("t5", **small, start=None))(ids, labels=labels)
     with pytest.raises(InputError, match="set pad in the spec"):
-        anyformer.build(anyformer.recipe("t5", **small, start=0))(ids, labels=labels)
+        anyformer.build(anyformer.recipe("t5", **small, pad=None))(ids, labels=labels)
     model = anyformer.build(anyformer.recipe("t5", **small, start=0, pad=8)).eval()
     shifted = torch.tensor([[0, 3, 8]])
     a, b = model(ids, labels=labels), model(ids, labels=labels, decoder_input_ids=shifted)

@@ -1,26 +1,7 @@
 """One file per lineage of published checkpoints; importing them makes their families known."""
 
-from anyformer.checkpoint.families import (  # noqa: F401
-    albert,
-    bart,
-    bert,
-    big_bird,
-    ctrl,
-    deberta,
-    distilbert,
-    electra,
-    gemma,
-    gpt,
-    gpt_j,
-    gpt_neo,
-    gpt_neox,
-    llama,
-    modernbert,
-    opt,
-    pair,
-    roberta,
-    t5,
-    transfo_xl,
-    vision,
-    xlm,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
+for found in iter_modules(__path__):
+    import_module(f"{__name__}.{found.name}")

@@ -4,31 +4,11 @@ from __future__ import annotations
 
 from anyformer.errors import CheckpointError, known_or_raise
 
-OURS = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "quick_gelu": "quick_gelu",
-    "relu": "relu",
-    "relu2": "relu2",
-    "silu": "silu",
-    "swish": "silu",
-    "tanh": "tanh",
-    "sigmoid": "sigmoid",
-    "linear": "identity",
-}
-THEIRS = {
-    "gelu": "gelu",
-    "gelu_tanh": "gelu_new",
-    "quick_gelu": "quick_gelu",
-    "relu": "relu",
-    "relu2": "relu2",
-    "silu": "silu",
-    "tanh": "tanh",
-    "sigmoid": "sigmoid",
-    "identity": "linear",
-}
+# of several names for one of ours, the last is written
+OURS = {"gelu_python": "gelu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
+OURS |= {"gelu_new": "gelu_tanh", "swish": "silu", "linear": "identity"}
+OURS |= {same: same for same in ("quick_gelu", "relu", "relu2", "silu", "tanh", "sigmoid")}
+THEIRS = {ours: theirs for theirs, ours in OURS.items()}
 
 
 def ours(name: str) -> str:

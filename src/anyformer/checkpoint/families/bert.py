@@ -3,73 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from anyformer import spec as S
-from anyformer.checkpoint.families import activations, heads
-from anyformer.checkpoint.family import Config, Family, Field, Joint, Task, at, register, size
-from anyformer.checkpoint.keymap import FLIP_ROWS, Row, Step, linear, row
+from anyformer.checkpoint.families import heads
+from anyformer.checkpoint.families.decoder import ATTENTION, FEED, INIT, act, sizes
+from anyformer.checkpoint.family import Config, Family, Joint, Task, at, changed, register
+from anyformer.checkpoint.keymap import FLIP_ROWS, Row, Step, row, sublayers
 from anyformer.errors import CheckpointError, known_or_raise
 
-ATTENTION, FEED = "stack.block.0.branch", "stack.block.1.branch"
+KIND, LENGTH = "position_embedding_type", "max_position_embeddings"
+SIZES = f"hidden_size num_hidden_layers num_attention_heads vocab_size - {LENGTH}"
 FIELDS = (
-    size("hidden_size", 768, "dim"),
-    size("num_hidden_layers", 12, "depth", "stack.depth"),
-    size("num_attention_heads", 12, "heads", f"{ATTENTION}.heads"),
-    size("vocab_size", 30522, "vocab", "embed.source.vocab"),
-    size("max_position_embeddings", 512, "length", "embed.position.length"),
+    *sizes(SIZES, 768, 12, 12, 30522, None, 512),
     at("intermediate_size", 3072, f"{FEED}.hidden"),
-    Field("hidden_act", "gelu", (f"{FEED}.act",), None, activations.ours, activations.theirs),
+    act("hidden_act", "gelu"),
     at("type_vocab_size", 2, "embed.types"),
     at("layer_norm_eps", 1e-12, "embed.norm.eps", "stack.block.*.norm.eps"),
     at("hidden_dropout_prob", 0.1, "embed.dropout", "stack.block.*.dropout"),
     at("attention_probs_dropout_prob", 0.1, f"{ATTENTION}.dropout"),
-    at("initializer_range", 0.02, "init.std"),
+    INIT,
 )
 TERMS = {"absolute": None, "relative_key": False, "relative_key_query": True}  # -> Shaw.key_side
 
 
 def with_distances(spec: S.Model, config: Config) -> S.Model:
     """Vectors by distance in every attention in place of those by position, where asked."""
-    kind = config.get("position_embedding_type") or "absolute"
-    side = TERMS[known_or_raise(kind, TERMS, "position_embedding_type", CheckpointError)]
+    side = TERMS[known_or_raise(config.get(KIND) or "absolute", TERMS, KIND, CheckpointError)]
     if side is None:
         return spec
-    assert isinstance(spec.embed.position, S.Learned)
-    reach = spec.embed.position.length + spec.embed.position.offset - 1
-    terms = (S.Shaw(clip=reach, key_side=side),)
-    return S.override(S.override(spec, "embed.position", None), f"{ATTENTION}.relative", terms)
+    position: Any = spec.embed.position
+    terms = (S.Shaw(clip=position.length + position.offset - 1, key_side=side),)
+    return changed(spec, {"embed.position": None, f"{ATTENTION}.relative": terms})
 
 
 def distances(spec: S.Model) -> Config:
     """The fields that say which positions there are."""
     term = next(iter(S.get(spec, f"{ATTENTION}.relative")), None)
     if not isinstance(term, S.Shaw):
-        return {"position_embedding_type": "absolute"}
-    kind = "relative_key_query" if term.key_side else "relative_key"
-    return {"position_embedding_type": kind, "max_position_embeddings": term.clip + 1}
+        return {KIND: "absolute"}
+    return {KIND: f"relative_key{'_query' * term.key_side}", LENGTH: term.clip + 1}
 
 
 def without_distances(spec: S.Model) -> S.Model:
     """The spec with vectors by position in place of those by distance."""
-    rows = distances(spec).get("max_position_embeddings")
+    rows = distances(spec).get(LENGTH)
     if rows is None:
         return spec
-    spec = S.override(spec, "embed.position", S.Learned(length=rows))
-    return S.override(spec, f"{ATTENTION}.relative", ())
+    return changed(spec, {"embed.position": S.Learned(length=rows), f"{ATTENTION}.relative": ()})
 
 
 def with_decoder(spec: S.Model, config: Config) -> S.Model:
     """Layers that look back alone, where asked with a cross-attention that may go unused."""
+    crossed = bool(config.get("add_cross_attention"))
     if not config.get("is_decoder"):
-        if config.get("add_cross_attention"):
+        if crossed:
             raise CheckpointError("config.json: add_cross_attention needs is_decoder to be true")
         return spec
     own, feed = spec.stack.block
-    cross = own
-    for name, value in (("cross", True), ("optional", True), ("relative", ())):
-        cross = S.override(cross, f"branch.{name}", value)
-    between = (cross,) if config.get("add_cross_attention") else ()
-    block = (S.override(own, "branch.causal", True), *between, feed)
+    cross = changed(own, {"branch.cross": True, "branch.optional": True, "branch.relative": ()})
+    block = (S.override(own, "branch.causal", True), *(cross,) * crossed, feed)
     return S.override(spec, "stack.block", block)
 
 
@@ -85,104 +78,63 @@ def without_decoder(spec: S.Model) -> S.Model:
     return S.override(spec, "stack.block", (own, spec.stack.block[-1]))
 
 
-JOINTS = (
-    Joint(with_distances, distances, without_distances),
-    Joint(with_decoder, decoder, without_decoder),
-)
-
-
 def embeddings(spec: S.Model) -> Iterator[Row]:
     """Word, position and type tables and the norm behind them.
 
     Beside vectors by distance the file still has a table by position, which nothing reads: it is
     written as zeros.
     """
+    table, norm = "embeddings.position_embeddings.weight", "embeddings.LayerNorm"
     yield row("embeddings.word_embeddings.weight", "embed.token.weight")
     yield row("embeddings.token_type_embeddings.weight", "embed.segment.weight")
-    table, norm = "embeddings.position_embeddings.weight", "embeddings.LayerNorm"
-    rows = distances(spec).get("max_position_embeddings")
+    yield row(f"{norm}.bias", "embed.norm.bias")
+    rows = distances(spec).get(LENGTH)
     if rows is None:
         yield row(table, "embed.position.weight")
-        yield from linear(norm, "embed.norm")
-        return
-    blank = lambda ts: [ts[0].new_zeros(rows, ts[0].shape[0]), *ts]
-    yield row((table, f"{norm}.weight"), "embed.norm.weight", Step(lambda ts: ts[1:], blank))
-    yield row(f"{norm}.bias", "embed.norm.bias")
+        yield row(f"{norm}.weight", "embed.norm.weight")
+    else:
+        blank = lambda ts: [ts[0].new_zeros(rows, ts[0].shape[0]), *ts]
+        yield row((table, f"{norm}.weight"), "embed.norm.weight", Step(lambda ts: ts[1:], blank))
 
 
-NORMS = ("output.LayerNorm", "output.LayerNorm")
+def layers(
+    spec: S.Model, inner: str = "output.LayerNorm", outer: str = "output.LayerNorm"
+) -> Iterator[Row]:
+    """The layers that the lineage shares, with the names of norms in an attention and a layer.
 
-
-def layers(spec: S.Model, norms: tuple[str, str] = NORMS) -> Iterator[Row]:
-    """The layers that the lineage shares; `norms`: their names in an attention and in a layer."""
+    Their table of distances goes by query less key.
+    """
+    maps = ("self.query", "self.key", "self.value", "output.dense", inner)
+    names = {"feedforward": f"intermediate.dense output.dense {outer}"}
+    for kind, name in (("attention", "attention"), ("cross", "crossattention")):
+        names[kind] = " ".join(f"{name}.{part}" for part in maps)
+    yield from sublayers(spec.stack, "encoder.layer.{i}", names)
     for i in range(spec.stack.depth):
-        for j, sub in enumerate(spec.stack.block):
-            theirs, ours = f"encoder.layer.{i}", f"stack.blocks.{i}.{j}"
-            if sub.kind == "feedforward":
-                yield from linear(f"{theirs}.intermediate.dense", f"{ours}.branch.up")
-                yield from linear(f"{theirs}.output.dense", f"{ours}.branch.down")
-                yield from linear(f"{theirs}.{norms[1]}", f"{ours}.norm")
-                continue
-            theirs += ".crossattention" if sub.kind == "cross" else ".attention"
-            for name, short in (("query", "q"), ("key", "k"), ("value", "v")):
-                yield from linear(f"{theirs}.self.{name}", f"{ours}.branch.{short}")
-            yield from linear(f"{theirs}.output.dense", f"{ours}.branch.out")
-            yield from linear(f"{theirs}.{norms[0]}", f"{ours}.norm")
-            if S.get(sub, "branch.relative"):  # theirs goes by query less key
-                table = f"{ours}.branch.relative.0.table"
-                yield row(f"{theirs}.self.distance_embedding.weight", table, FLIP_ROWS)
+        theirs = f"encoder.layer.{i}.attention.self.distance_embedding.weight"
+        yield row(theirs, f"stack.blocks.{i}.0.branch.relative.0.table", FLIP_ROWS)
 
 
 def body(spec: S.Model) -> Iterator[Row]:
     """Embeddings and layers."""
-    yield from embeddings(spec)
-    yield from layers(spec)
+    yield from (*embeddings(spec), *layers(spec))
 
 
-def masked_head(spec: S.Model, _: Config) -> S.Vocabulary:
-    """Dense, activation, norm, then the tied table with a bias."""
-    act, norm = S.get(spec.stack.block[-1], "branch.act"), spec.embed.norm
-    return S.Vocabulary(tied=True, bias=True, dense=True, act=act, norm=norm)
-
-
-def masked_rows(_: S.Model) -> Iterator[Row]:
-    """The prediction head."""
-    yield row("cls.predictions.bias", "head.bias")
-    yield from linear("cls.predictions.transform.dense", "head.dense")
-    yield from linear("cls.predictions.transform.LayerNorm", "head.norm")
-
-
-def next_sentence() -> Task:
-    """Two classes behind the pooler."""
-    head = lambda spec, _: S.Classes(count=2, hidden=spec.dim, act="tanh")
-    rows = heads.two(SENTENCES, ("head.hidden", "head.out"))
-    return Task("BertForNextSentencePrediction", head, rows)
-
-
+HEAD, INSIDE = "cls.predictions", "cls.predictions.transform"
+MASKED = heads.masked("BertForMaskedLM", HEAD, f"{INSIDE}.dense", f"{INSIDE}.LayerNorm")
+NEXT = lambda spec, _: S.Classes(count=2, hidden=spec.dim, act="tanh")
 SENTENCES = ("bert.pooler.dense", "cls.seq_relationship")
-POOLED = ("bert.pooler.dense", "classifier")
-ONLY = {"tie_word_embeddings": True}
-TIED = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
-MASKED = Task("BertForMaskedLM", masked_head, masked_rows, TIED)
-BERT = register(
-    Family(
-        model_type="bert",
-        recipe="bert",
-        prefix="bert",
-        fields=FIELDS,
-        body=body,
-        tasks={
-            "base": heads.pooler("BertModel"),
-            **heads.written(MASKED, "BertLMHeadModel"),
-            "pretraining": heads.pretraining("BertForPreTraining", MASKED, SENTENCES, "next"),
-            "next-sentence": next_sentence(),
-            "sequence-classification": heads.classes("BertForSequenceClassification", POOLED),
-            "token-classification": heads.per_token("BertForTokenClassification"),
-            "question-answering": heads.span("BertForQuestionAnswering"),
-            "multiple-choice": heads.choices("BertForMultipleChoice", POOLED),
-        },
-        ignore=("embeddings.position_ids",),
-        only=ONLY,
-        joint=JOINTS,
-    )
+TASKS = {
+    "base": heads.pooler("BertModel"),
+    **heads.written(MASKED, "BertLMHeadModel"),
+    "pretraining": heads.pretraining("BertForPreTraining", MASKED, SENTENCES, "next"),
+    "next-sentence": Task("BertForNextSentencePrediction", NEXT, heads.two(SENTENCES)),
+    **heads.readers("Bert", ("bert.pooler.dense", "classifier")),
+}
+IGNORE, ONLY = ("embeddings.position_ids",), {"tie_word_embeddings": True}
+JOINTS = (
+    Joint(with_distances, distances, without_distances),
+    Joint(with_decoder, decoder, without_decoder),
 )
+register(Family(
+    "bert", "bert", "bert", FIELDS, body, TASKS, ignore=IGNORE, only=ONLY, joint=JOINTS
+))  # fmt: skip

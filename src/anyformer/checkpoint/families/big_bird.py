@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from anyformer import spec as S
 from anyformer.checkpoint.families import bart, bert, heads
-from anyformer.checkpoint.family import Config, Family, Field, Joint, Task, at, register
-from anyformer.checkpoint.keymap import Row, linear
+from anyformer.checkpoint.family import Config, Family, Joint, at, register, with_defaults
+from anyformer.checkpoint.keymap import Row
 from anyformer.errors import CheckpointError, known_or_raise
 
 KINDS = ("block_sparse", "original_full")
-DEFAULTS = {"vocab_size": 50358, "max_position_embeddings": 4096, "hidden_act": "gelu_new"}
 NAMES = {"q_proj": "self.query", "k_proj": "self.key", "v_proj": "self.value", "out_proj": "output"}
 
 
@@ -20,10 +19,9 @@ def sparse(path: str) -> Joint:
 
     def read(spec: S.Model, config: Config) -> S.Model:
         said = {key: value for key, value in config.items() if value is not None}
-        kind = said.get("attention_type", KINDS[0])
+        kind, size = said.get("attention_type", KINDS[0]), said.get("block_size", 64)
         known_or_raise(kind, KINDS, "attention_type", CheckpointError)
-        size, random = said.get("block_size", 64), said.get("num_random_blocks", 3)
-        longest = S.get(spec, "embed.position.length")
+        longest, random = S.get(spec, "embed.position.length"), said.get("num_random_blocks", 3)
         blocks = S.BlockSparse(size=size, random=random, longest=longest)
         return S.override(spec, f"{path}.blocks", blocks if kind == KINDS[0] else None)
 
@@ -35,13 +33,6 @@ def sparse(path: str) -> Joint:
         return {"attention_type": KINDS[0], **sizes}
 
     return Joint(read, write)
-
-
-def acting(task: Task) -> Task:
-    """A task whose head has the layers' activation."""
-    act = lambda spec: S.get(spec, f"{bert.FEED}.act")
-    head = lambda spec, config: S.override(task.head(spec, config), "act", act(spec))
-    return replace(task, head=head)
 
 
 def renamed(item: Row) -> Row:
@@ -56,55 +47,34 @@ def renamed(item: Row) -> Row:
 
 
 # masked-lm and classification leave out a pooler that their files hold and nothing reads
+DEFAULTS = {"vocab_size": 50358, "max_position_embeddings": 4096, "hidden_act": "gelu_new"}
+FIELDS = (*with_defaults(bert.FIELDS, **DEFAULTS), bart.scaled("rescale_embeddings"))
 MASKED = replace(bert.MASKED, architecture="BigBirdForMaskedLM")
-OWN = ("classifier.dense", "classifier.out_proj")
-SCALED = ("rescale_embeddings", False, ("embed.scale",), "scaled", bool, lambda scale: scale != 1.0)
-BIG_BIRD = register(
-    Family(
-        model_type="big_bird",
-        recipe="big-bird",
-        prefix="bert",
-        fields=(
-            *(replace(f, default=DEFAULTS.get(f.key, f.default)) for f in bert.FIELDS),
-            Field(*SCALED),
-            at("use_bias", True, f"{bert.ATTENTION}.bias"),
-        ),
-        body=bert.body,
-        tasks={
-            "base": heads.pooler("BigBirdModel", lambda _: linear("pooler", "head.dense")),
-            "masked-lm": MASKED,
-            "pretraining": heads.pretraining(
-                "BigBirdForPreTraining", MASKED, ("bert.pooler", "cls.seq_relationship"), "next"
-            ),
-            "sequence-classification": acting(
-                heads.classes("BigBirdForSequenceClassification", OWN, early=heads.CLASSIFIER)
-            ),
-            "token-classification": heads.per_token("BigBirdForTokenClassification"),
-            "multiple-choice": heads.choices(
-                "BigBirdForMultipleChoice", ("bert.pooler", "classifier"), dropout=heads.HIDDEN
-            ),
-        },
-        ignore=("embeddings.position_ids",),
-        only={"tie_word_embeddings": True, "is_decoder": False, "add_cross_attention": False},
-        joint=(sparse(bert.ATTENTION),),
-    )
-)
+PAIR, POOLED = ("bert.pooler", "cls.seq_relationship"), ("bert.pooler", "classifier")
+TASKS = {
+    "base": heads.pooler("BigBirdModel", "pooler"),
+    "masked-lm": MASKED,
+    "pretraining": heads.pretraining("BigBirdForPreTraining", MASKED, PAIR, "next"),
+    "sequence-classification": heads.classes("BigBird", heads.OWN, None, early=heads.CLASSIFIER),
+    "token-classification": heads.per_token("BigBirdForTokenClassification"),
+    "multiple-choice": heads.choices("BigBird", POOLED, dropout=heads.HIDDEN),
+}
+register(Family(
+    "big_bird", "big-bird", "bert", (*FIELDS, at("use_bias", True, f"{bert.ATTENTION}.bias")),
+    bert.body, TASKS, ignore=bert.IGNORE, joint=(sparse(bert.ATTENTION),),
+    only={"tie_word_embeddings": True, "is_decoder": False, "add_cross_attention": False},
+))  # fmt: skip
 BART = bart.family(
     "bigbird_pegasus", "BigBirdPegasus", leave=("activation_dropout",), vocab_size=96103,
     max_position_embeddings=4096, encoder_layers=16, decoder_layers=16, scale_embedding=True,
     activation_function="gelu_new", pad_token_id=0,
 )  # fmt: skip
-BIASES = bart.all_of((bart.OWN, bart.CROSS, bart.ENCODER), "bias")
-PEGASUS = register(
-    replace(
-        BART,
-        fields=(
-            *BART.fields,
-            at("activation_dropout", 0.0, f"{bart.FEED}.dropout"),  # of the decoder alone
-            at("use_bias", False, *BIASES),
-        ),
-        body=lambda spec: map(renamed, bart.body(spec)),
-        tasks={name: BART.tasks[name] for name in ("base", "seq2seq-lm")},
-        joint=(sparse(bart.ENCODER),),
-    )
+OWN = (
+    at("activation_dropout", 0.0, f"{bart.FEED}.dropout"),  # of the decoder alone
+    at("use_bias", False, *bart.all_of((bart.OWN, bart.CROSS, bart.ENCODER), "bias")),
 )
+register(replace(
+    BART, fields=(*BART.fields, *OWN), body=lambda spec: map(renamed, bart.body(spec)),
+    tasks={name: BART.tasks[name] for name in ("base", "seq2seq-lm")},
+    joint=(sparse(bart.ENCODER),),
+))  # fmt: skip

@@ -6,20 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from anyformer import spec as S
-from anyformer.checkpoint.families import activations, bert
-from anyformer.checkpoint.families.bert import ATTENTION
-from anyformer.checkpoint.families.heads import HIDDEN, answers, labels, per_token, rate, span, two
-from anyformer.checkpoint.family import Config, Family, Field, Joint, Task, Weights, register
+from anyformer.checkpoint import family as F
+from anyformer.checkpoint import keymap
+from anyformer.checkpoint.families import activations, bert, heads
+from anyformer.checkpoint.families.bert import ATTENTION, LENGTH
+from anyformer.checkpoint.family import Config, Family, Joint, Task, changed, register
 from anyformer.checkpoint.keymap import TRANSPOSE, Row, by_head, linear, row
 from anyformer.errors import CheckpointError
 
 TERMS, HEADS = ("c2p", "p2c"), f"{ATTENTION}.heads"
-LENGTH, PLACES = "max_position_embeddings", "embeddings.position_embeddings.weight"
+PLACES = "embeddings.position_embeddings.weight"
 MODERN, LEGACY = "lm_predictions.lm_head", "cls.predictions"
 # what fields say that are not there or null; those of one version mean nothing to the other
 BOTH: Config = {LENGTH: 512, "position_biased_input": True, "relative_attention": False,
@@ -31,6 +31,12 @@ SECOND: Config = {"position_buckets": -1, "share_att_key": False, "norm_rel_ebd"
 V2 = {"hidden_size": 1536, "num_hidden_layers": 24, "num_attention_heads": 24,
       "intermediate_size": 6144, "vocab_size": 128100}  # fmt: skip
 OTHER = ("dense", "LayerNorm", "classifier")  # of v3's head for replaced tokens
+LAYER = "attention.output.dense attention.output.LayerNorm intermediate.dense output.dense"
+LAYER += " output.LayerNorm"
+ENDS = {"embeddings.embed_proj": "embed.project", "encoder.conv.conv": "stack.convolution",
+        "encoder.conv.LayerNorm": "stack.convolution.norm",
+        "encoder.LayerNorm": "stack.distances.norm",
+        "encoder.rel_embeddings": "stack.distances.table"}  # fmt: skip
 UNREAD = tuple(f"mask_predictions.{name}.{kind}" for name in OTHER for kind in ("weight", "bias"))
 
 
@@ -60,10 +66,11 @@ def with_parts(spec: S.Model, config: Config, second: bool) -> S.Model:
     c, norm, drop = said(config, second), spec.embed.norm, spec.embed.dropout
     named, width, size = c["pos_att_type"], c["embedding_size"], spec.dim // S.get(spec, HEADS)
     refuse(c)
-    table = apart = scale = None
-    shape = {"kernel": max(1, c["conv_kernel_size"]), "groups": c["conv_groups"], "dropout": drop}
-    act: Any = activations.ours(c["conv_act"])
-    conv = S.Convolution(**shape, act=act, norm=norm) if c["conv_kernel_size"] > 0 else None
+    table = apart = scale = conv = None
+    if c["conv_kernel_size"] > 0:
+        shape = {"kernel": c["conv_kernel_size"], "groups": c["conv_groups"], "dropout": drop}
+        act: Any = activations.ours(c["conv_act"])
+        conv = S.Convolution(**shape, act=act, norm=norm)
     if c["relative_attention"]:
         reach, buckets = max(c["max_relative_positions"], 0), max(c["position_buckets"], 0)
         normed = norm if "layer_norm" in c["norm_rel_ebd"] else None
@@ -78,9 +85,7 @@ def with_parts(spec: S.Model, config: Config, second: bool) -> S.Model:
     new = {f"{ATTENTION}.{key}": value for key, value in own.items()}
     new |= {"stack.distances": table, "stack.convolution": conv, "embed.position": place}
     new |= {"embed.dim": width, "embed.bias": width is None, "embed.wide_norm": width is not None}
-    for path, value in new.items():
-        spec = S.override(spec, path, value)
-    return spec
+    return changed(spec, new)
 
 
 def parts(spec: S.Model, second: bool) -> Config:
@@ -107,17 +112,13 @@ def parts(spec: S.Model, second: bool) -> Config:
 
 def layers(spec: S.Model, second: bool) -> Iterator[Row]:
     """BERT's but for the maps: v1 has one for words, head by head, without a bias of keys."""
-    for item in bert.layers(spec):
-        layer, _, name = item.theirs[0].partition(".self.")
-        if second and name:
-            yield row(f"{layer}.self.{name.replace('.', '_proj.')}", item.ours)
-        elif not name:
-            yield item
+    words = [f"attention.self.{x}_proj" if second else "-" for x in ("query", "key", "value")]
+    yield from keymap.layers(spec.stack.depth, "encoder.layer.{}", " ".join((*words, LAYER)))
     for i in range(spec.stack.depth):
         theirs, ours = f"encoder.layer.{i}.attention.self.", f"stack.blocks.{i}.0.branch."
         query, key = ("query_proj", "key_proj") if second else ("q_proj", "proj")
         yield from linear(f"{theirs}pos_{query}", f"{ours}disentangled.q")
-        yield from linear(f"{theirs}pos_{key}", f"{ours}disentangled.k", second)
+        yield from linear(f"{theirs}pos_{key}", f"{ours}disentangled.k")
         if not second:
             fused = [f"{ours}{short}.weight" for short in "qkv"]
             yield row(f"{theirs}in_proj.weight", fused, by_head(S.get(spec, HEADS)))
@@ -128,18 +129,10 @@ def layers(spec: S.Model, second: bool) -> Iterator[Row]:
 
 def body(spec: S.Model, second: bool) -> Iterator[Row]:
     """Embeddings, layers, the table by distance, the convolution."""
-    for item in bert.embeddings(spec):
-        if item.theirs != (PLACES,) or spec.embed.position is not None:
-            yield item
-    yield row("embeddings.embed_proj.weight", "embed.project.weight")
-    yield from layers(spec, second)
-    yield row("encoder.rel_embeddings.weight", "stack.distances.table.weight")
-    yield from linear("encoder.conv.conv", "stack.convolution")
-    yield from linear("encoder.conv.LayerNorm", "stack.convolution.norm")
-    yield from linear("encoder.LayerNorm", "stack.distances.norm")
+    yield from (*bert.embeddings(spec), *layers(spec, second), *heads.maps(ENDS)(spec))
 
 
-def masked_head(spec: S.Model, config: Config, enhanced: bool = False) -> S.Vocabulary:
+def masked_head(spec: S.Model, config: Config, enhanced: bool = False) -> S.Head:
     """BERT's, or that of the published files, whose dense layer keeps the width.
 
     With `enhanced` it is the latter, and the last layer is asked by positions.
@@ -148,20 +141,20 @@ def masked_head(spec: S.Model, config: Config, enhanced: bool = False) -> S.Voca
         raise CheckpointError("config.json: the mask decoder needs embedding_size = hidden_size")
     rows = said(config)[LENGTH] if enhanced and spec.embed.position is None else None
     wide = enhanced or not said(config)["legacy"]
-    return replace(bert.masked_head(spec, config), wide=wide, enhanced=rows)
+    return changed(bert.MASKED.head(spec, config), {"wide": wide, "enhanced": rows})
 
 
 def masked_rows(spec: S.Model, enhanced: bool = False) -> Iterator[Row]:
     """The prediction head, by both of its names where a spec has none, and its positions."""
     wide = spec.head.wide if isinstance(spec.head, S.Vocabulary) else None
-    for item in bert.masked_rows(spec):
+    for item in bert.MASKED.rows(spec):
         modern = item.theirs[0].replace("transform.", "").replace(LEGACY, MODERN)
         yield from [item] * (wide is not True) + [row(modern, item.ours)] * (wide is not False)
-    if enhanced and spec.embed.position is None:
+    if enhanced:
         yield row(f"deberta.{PLACES}", "head.place.weight")
 
 
-def settled(config: Config, weights: Weights) -> Config:
+def settled(config: Config, weights: F.Weights) -> Config:
     """The published files have the head that `legacy` hides from transformers."""
     modern, legacy = f"{MODERN}.dense.weight", f"{LEGACY}.transform.dense.weight"
     return config | {"legacy": False} if modern in weights and legacy not in weights else config
@@ -169,25 +162,29 @@ def settled(config: Config, weights: Weights) -> Config:
 
 def pooled(spec: S.Model, config: Config, **more: Any) -> dict[str, Any]:
     """The pooler of the first token, and more."""
-    early, late = rate("pooler_dropout", default=0.0), rate("cls_dropout", "hidden_dropout_prob")
+    early, late = (
+        heads.rate("pooler_dropout", default=0.0),
+        heads.rate("cls_dropout", "hidden_dropout_prob"),
+    )
     more |= {"act": activations.ours(config.get("pooler_hidden_act") or "gelu")}
     return {"hidden": spec.dim, "pool_dropout": early(config), "dropout": late(config), **more}
 
 
 def tasks(name: str, second: bool) -> dict[str, Task]:
     """All heads; the table by position of a published file is for a mask decoder alone."""
-    maps = two(("pooler.dense", "classifier"), ("head.hidden", "head.out"))
-    classes = lambda s, c: S.Classes(count=labels(c), **pooled(s, c, answers=answers(c)))
+    maps = heads.two(("pooler.dense", "classifier"))
+    classes = lambda s, c: S.Classes(**pooled(s, c, **heads.told(c)))
     choices = lambda s, c: S.Choices(**pooled(s, c))
-    tied = (f"{LEGACY}.decoder.weight", f"{LEGACY}.decoder.bias")
     asked = partial(masked_head, enhanced=True), partial(masked_rows, enhanced=True)
     found = {
         "base": Task(f"{name}Model", lambda *_: None, tied=(PLACES,)),
-        "masked-lm": Task(f"{name}ForMaskedLM", masked_head, masked_rows, tied),
+        "masked-lm": Task(f"{name}ForMaskedLM", masked_head, masked_rows, bert.MASKED.tied),
         "enhanced-masked-lm": Task(f"{name}ForEnhancedMaskedLM", *asked),
         "sequence-classification": Task(f"{name}ForSequenceClassification", classes, maps),
-        "token-classification": per_token(f"{name}ForTokenClassification", dropout=HIDDEN),
-        "question-answering": span(f"{name}ForQuestionAnswering"),
+        "token-classification": heads.per_token(
+            f"{name}ForTokenClassification", dropout=heads.HIDDEN
+        ),
+        "question-answering": heads.span(f"{name}ForQuestionAnswering"),
     }
     more = {"multiple-choice": Task(f"{name}ForMultipleChoice", choices, maps)}
     return found | (more if second else {})
@@ -196,16 +193,14 @@ def tasks(name: str, second: bool) -> dict[str, Task]:
 def family(kind: str, name: str, second: bool, **defaults: Any) -> Family:
     """BERT's fields but for the length, which a joint writes, with defaults of their own."""
     defaults |= {"type_vocab_size": 0, "layer_norm_eps": 1e-7}
-    default = lambda f: replace(f, default=defaults.get(f.key, f.default))
     fields = (
-        *(default(f) for f in bert.FIELDS if f.key != LENGTH),
-        Field(LENGTH, 512, (), "length"),
+        *F.with_defaults(bert.FIELDS, (LENGTH,), **defaults),
+        F.Field(LENGTH, 512, (), "length"),
     )
     joint = Joint(partial(with_parts, second=second), partial(parts, second=second))
     return Family(
         kind, kind, "deberta", fields, partial(body, second=second), tasks(name, second),
-        ignore=("embeddings.position_ids", *UNREAD), only={"tie_word_embeddings": True},
-        joint=(joint,), settle=settled,
+        ignore=(*bert.IGNORE, *UNREAD), only=bert.ONLY, joint=(joint,), settle=settled,
     )  # fmt: skip
 
 

@@ -5,79 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anyformer import spec as S
-from anyformer.checkpoint.families import activations
-from anyformer.checkpoint.families.bert import ATTENTION, FEED, masked_head
-from anyformer.checkpoint.families.heads import choices, classes, per_token, rate, span
-from anyformer.checkpoint.family import Family, Field, Task, at, register, size
-from anyformer.checkpoint.keymap import Row, linear, row
+from anyformer.checkpoint.families import heads
+from anyformer.checkpoint.families.decoder import ATTENTION, FEED, INIT, act, sizes
+from anyformer.checkpoint.family import Family, Task, at, register
+from anyformer.checkpoint.keymap import Row, layers
 
+SIZES = "dim n_layers n_heads vocab_size - max_position_embeddings"
 FIELDS = (
-    size("dim", 768, "dim"),
-    size("n_layers", 6, "depth", "stack.depth"),
-    size("n_heads", 12, "heads", f"{ATTENTION}.heads"),
-    size("vocab_size", 30522, "vocab", "embed.source.vocab"),
-    size("max_position_embeddings", 512, "length", "embed.position.length"),
+    *sizes(SIZES, 768, 6, 12, 30522, None, 512),
     at("hidden_dim", 3072, f"{FEED}.hidden"),
-    Field("activation", "gelu", (f"{FEED}.act",), None, activations.ours, activations.theirs),
+    act("activation", "gelu"),
     at("dropout", 0.1, "embed.dropout", "stack.block.*.dropout"),
     at("attention_dropout", 0.1, f"{ATTENTION}.dropout"),
-    at("initializer_range", 0.02, "init.std"),
+    INIT,
 )
-PARTS = (
-    ("attention.q_lin", "0.branch.q"),
-    ("attention.k_lin", "0.branch.k"),
-    ("attention.v_lin", "0.branch.v"),
-    ("attention.out_lin", "0.branch.out"),
-    ("sa_layer_norm", "0.norm"),
-    ("ffn.lin1", "1.branch.up"),
-    ("ffn.lin2", "1.branch.down"),
-    ("output_layer_norm", "1.norm"),
-)
-CLASSIFIER = rate("seq_classif_dropout", default=0.2)
-INNER = ("pre_classifier", "classifier")
+TABLES = {"embeddings.word_embeddings": "embed.token", "embeddings.LayerNorm": "embed.norm"}
+TABLES |= {"embeddings.position_embeddings": "embed.position"}
+LAYER = "attention.q_lin attention.k_lin attention.v_lin attention.out_lin sa_layer_norm"
 
 
 def body(spec: S.Model) -> Iterator[Row]:
     """Embeddings and layers."""
-    yield row("embeddings.word_embeddings.weight", "embed.token.weight")
-    yield row("embeddings.position_embeddings.weight", "embed.position.weight")
-    yield from linear("embeddings.LayerNorm", "embed.norm")
-    for i in range(spec.stack.depth):
-        for theirs, ours in PARTS:
-            yield from linear(f"transformer.layer.{i}.{theirs}", f"stack.blocks.{i}.{ours}")
+    names = f"{LAYER} ffn.lin1 ffn.lin2 output_layer_norm"
+    yield from heads.maps(TABLES)(spec)
+    yield from layers(spec.stack.depth, "transformer.layer.{}", names)
 
 
-def masked_rows(_: S.Model) -> Iterator[Row]:
-    """The prediction head."""
-    yield row("vocab_projector.bias", "head.bias")
-    yield from linear("vocab_transform", "head.dense")
-    yield from linear("vocab_layer_norm", "head.norm")
-
-
-DISTILBERT = register(
-    Family(
-        model_type="distilbert",
-        recipe="distilbert",
-        prefix="distilbert",
-        fields=FIELDS,
-        body=body,
-        tasks={
-            "base": Task("DistilBertModel", lambda *_: None),
-            "masked-lm": Task(
-                "DistilBertForMaskedLM", masked_head, masked_rows, ("vocab_projector.weight",)
-            ),
-            "sequence-classification": classes(
-                "DistilBertForSequenceClassification", INNER, act="relu", dropout=CLASSIFIER
-            ),
-            "token-classification": per_token(
-                "DistilBertForTokenClassification", dropout=rate("dropout")
-            ),
-            "question-answering": span("DistilBertForQuestionAnswering", rate("qa_dropout")),
-            "multiple-choice": choices(
-                "DistilBertForMultipleChoice", INNER, act="relu", dropout=CLASSIFIER
-            ),
-        },
-        ignore=("embeddings.position_ids",),
-        only={"tie_word_embeddings": True},
-    )
-)
+HEAD = ("vocab_projector", "vocab_transform", "vocab_layer_norm")
+INNER, LATE = (("pre_classifier", "classifier"), heads.rate("seq_classif_dropout", default=0.2))
+EVERY, ANSWER = "DistilBertForTokenClassification", "DistilBertForQuestionAnswering"
+TASKS = {
+    "base": Task("DistilBertModel", lambda *_: None),
+    "masked-lm": heads.masked("DistilBertForMaskedLM", *HEAD),
+    **heads.readers("DistilBert", INNER, "relu", LATE),
+    "token-classification": heads.per_token(EVERY, dropout=heads.rate("dropout")),
+    "question-answering": heads.span(ANSWER, heads.rate("qa_dropout")),
+}
+register(Family(
+    "distilbert", "distilbert", "distilbert", FIELDS, body, TASKS,
+    ignore=("embeddings.position_ids",), only={"tie_word_embeddings": True},
+))  # fmt: skip

@@ -47,7 +47,7 @@ register(Family(
     (*sizes(NAMES, 768, 12, 12, 40478, None, 512), *FIELDS,
      Field("afn", "gelu", (f"{FEED}.act",), None, gpt_act, gpt_name),
      at("layer_norm_epsilon", 1e-5, "stack.block.0.norm.eps", "stack.block.1.norm.eps")),
-    body({"tokens_embed": "embed.token", "positions_embed": "embed.position"}, NORMS, maps),
+    body({"tokens_embed": "embed.token", "positions_embed": "embed.position"}, maps, NORMS),
     tasks("OpenAIGPT", TIED, "OpenAIGPTLMHeadModel") | readers("OpenAIGPT", None, None),
     ignore=(".attn.bias",), only={"tie_word_embeddings": True},
 ))  # fmt: skip
@@ -56,7 +56,7 @@ register(Family(
     "gpt2", "gpt2", "transformer",
     (*sizes(NAMES, 768, 12, 12, 50257, None, 1024), *FIELDS, at("n_inner", None, f"{FEED}.hidden"),
      decoder.act("activation_function", "gelu_new"), at("layer_norm_epsilon", 1e-5, *decoder.EPS)),
-    body({"wte": "embed.token", "wpe": "embed.position", "ln_f": "stack.norm"}, NORMS, maps),
+    body({"wte": "embed.token", "wpe": "embed.position", "ln_f": "stack.norm"}, maps, NORMS),
     tasks("GPT2", TIED, "GPT2LMHeadModel") | readers("GPT2", "classifier"),
     ignore=(".attn.bias", ".attn.masked_bias"), joint=(decoder.TIES,),
     only=ONLY | {"scale_attn_by_inverse_layer_idx": False},

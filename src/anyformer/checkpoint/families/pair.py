@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anyformer import spec as S
-from anyformer.checkpoint.families import electra, roberta, vision  # they register
-from anyformer.checkpoint.families.gpt import conv
-from anyformer.checkpoint.family import FAMILIES, Config, Family, Task, no_rows, register
-from anyformer.checkpoint.keymap import TRANSPOSE, Row, linear, row, split
+from anyformer.checkpoint.families import electra, gpt, roberta  # they register
+from anyformer.checkpoint.family import FAMILIES, Config, Family, Task, changed, no_rows, register
+from anyformer.checkpoint.keymap import TRANSPOSE, Row, fused, linear, split
 from anyformer.errors import CheckpointError
 from anyformer.recipes.pair import joined
 
-assert electra and roberta and vision
+assert electra and gpt and roberta
 WRITES = {"is_decoder": True, "add_cross_attention": True}
 READS = {"is_decoder": False, "add_cross_attention": False}
-OPTIONAL = "stack.block.1.branch.optional"
 ENCODERS = ("bert", "roberta", "xlm-roberta", "electra", "distilbert", "albert")
 DECODERS = ("bert", "roberta", "xlm-roberta", "electra", "gpt2")
 ALONE = ("gpt2",)  # families whose cross-attention is known here alone
@@ -32,26 +30,23 @@ PARTS = {f"{a}-{b}": (a, b) for a in (*ENCODERS, "vit") for b in DECODERS}  # by
 def gpt2_cross(dim: int, layer: int) -> Iterator[Row]:
     """The cross-attention of a GPT-2 layer, with k and v in one matrix."""
     theirs, ours = f"transformer.h.{layer}", f"stack.blocks.{layer}.1"
+    inner, both = f"{theirs}.crossattention", (f"{ours}.branch.k", f"{ours}.branch.v")
     yield from linear(f"{theirs}.ln_cross_attn", f"{ours}.norm")
-    yield from conv(f"{theirs}.crossattention.q_attn", f"{ours}.branch.q")
-    both, names = f"{theirs}.crossattention.c_attn", (f"{ours}.branch.k", f"{ours}.branch.v")
-    weights, biases = [f"{n}.weight" for n in names], [f"{n}.bias" for n in names]
-    yield row(f"{both}.weight", weights, TRANSPOSE, split(dim, dim))
-    yield row(f"{both}.bias", biases, split(dim, dim))
-    yield from conv(f"{theirs}.crossattention.c_proj", f"{ours}.branch.out")
+    yield from fused(f"{inner}.q_attn", (f"{ours}.branch.q",), TRANSPOSE)
+    yield from fused(f"{inner}.c_attn", both, TRANSPOSE, split(dim, dim))
+    yield from fused(f"{inner}.c_proj", (f"{ours}.branch.out",), TRANSPOSE)
 
 
 def led(rows: list[Row], theirs: str, ours: str = "") -> Iterator[Row]:
     """Rows with something in front of all keys."""
-    for item in rows:
-        before = lambda keys, lead: tuple(lead + key for key in keys)
-        yield Row(before(item.theirs, theirs), before(item.ours, ours), item.steps)
+    before = lambda keys, lead: tuple(lead + key for key in keys)
+    return (Row(before(r.theirs, theirs), before(r.ours, ours), r.steps) for r in rows)
 
 
 def later(item: Row) -> Row:
     """A row of a layer of two sublayers, where a third stands between them."""
     move = lambda key: re.sub(r"^(stack\.blocks\.\d+)\.1\.", r"\1.2.", key)
-    return Row(item.theirs, tuple(map(move, item.ours)), item.steps)
+    return replace(item, ours=tuple(map(move, item.ours)))
 
 
 @dataclass(frozen=True)
@@ -74,11 +69,9 @@ class Pair(Family):
             spec = joined(reads, decoder.spec_of(inner | READS, "causal-lm"))
         else:
             writes = decoder.spec_of(inner | WRITES, "causal-lm")
-            spec = S.override(S.override(writes, OPTIONAL, False), "encoder", reads)
-        spec = S.override(spec, "bridge", reads.dim != spec.dim)
-        for path, key in (("start", "decoder_start_token_id"), ("pad", "pad_token_id")):
-            spec = S.override(spec, path, config.get(key))
-        return S.check(spec)
+            spec = changed(writes, {"stack.block.1.branch.optional": False, "encoder": reads})
+        ids = {"start": config.get("decoder_start_token_id"), "pad": config.get("pad_token_id")}
+        return S.check(changed(spec, {"bridge": reads.dim != spec.dim, **ids}))
 
     def config_of(self, spec: S.Model, task: str, kept: Config) -> Config:
         """Both parts' fields inside what was kept."""
@@ -102,8 +95,8 @@ class Pair(Family):
             writes = [later(item) for item in writes]
             for i in range(spec.stack.depth):
                 writes += gpt2_cross(spec.dim, i)
-        between = linear("enc_to_dec_proj", "bridge") if spec.bridge else ()
-        return [*led(reads, "encoder.", "encoder."), *led(writes, "decoder."), *between]
+        parts = (*led(reads, "encoder.", "encoder."), *led(writes, "decoder."))
+        return [*parts, *linear("enc_to_dec_proj", "bridge")]
 
 
 def alone(spec: S.Model, task: str) -> S.Model:
@@ -111,9 +104,7 @@ def alone(spec: S.Model, task: str) -> S.Model:
     own, cross, *rest = spec.stack.block
     between = () if PARTS[task][1] in ALONE else (S.override(cross, "branch.optional", True),)
     bare = S.override(spec, "stack.block", (own, *between, *rest))
-    for path, value in (("encoder", None), ("bridge", False), ("start", None), ("pad", None)):
-        bare = S.override(bare, path, value)
-    return bare
+    return replace(bare, encoder=None, bridge=False, start=None, pad=None)
 
 
 def pair(model_type: str, architecture: str, encoders: tuple[str, ...]) -> Pair:
@@ -124,9 +115,8 @@ def pair(model_type: str, architecture: str, encoders: tuple[str, ...]) -> Pair:
             tied = tuple(f"decoder.{key}" for key in FAMILIES[second].tasks["causal-lm"].tied)
             tasks[task] = Task(architecture, lambda *_: None, tied=tied)
     ignore = ("embeddings.position_ids", ".attn.bias", ".attn.masked_bias")
-    base = next(iter(tasks))
-    return Pair(model_type, "bert2bert", "", (), no_rows, tasks, base, ignore)
+    return Pair(model_type, "bert2bert", "", (), no_rows, tasks, next(iter(tasks)), ignore)
 
 
-TEXT = register(pair("encoder-decoder", "EncoderDecoderModel", ENCODERS))
-VISION = register(pair("vision-encoder-decoder", "VisionEncoderDecoderModel", ("vit",)))
+register(pair("encoder-decoder", "EncoderDecoderModel", ENCODERS))
+register(pair("vision-encoder-decoder", "VisionEncoderDecoderModel", ("vit",)))
