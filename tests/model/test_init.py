@@ -63,6 +63,18 @@ SPECS = {
     "detect": model_of(S.FeedForward(), head=S.Detect()),
     "values": model_of(S.FeedForward(), embed=S.Embed(source=S.Values(size=5))),
     "both": recipe("t5", dim=8, depth=1, heads=2, vocab=11),
+    "sparse": recipe("big-bird", dim=8, depth=1, heads=2, vocab=11, length=64, size=2),
+    "disentangled": recipe("deberta-v2", dim=8, depth=2, heads=2, vocab=11, length=9),
+    "transformed": model_of(S.FeedForward(), head=S.Span(transform=S.Transform())),
+    "pretraining": model_of(
+        S.FeedForward(),
+        head=S.Pretraining(tokens=S.Vocabulary(dense=True, bias=True, norm=S.LayerNorm())),
+    ),
+    "adaptive": model_of(
+        S.FeedForward(),
+        embed=S.Embed(source=S.Tokens(vocab=11, cutoffs=(4, 8), shrink=2)),
+        head=S.Adaptive(cutoffs=(4, 8)),
+    ),
 }
 
 
