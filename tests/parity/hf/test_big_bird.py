@@ -279,7 +279,7 @@ def read_and_write(model, given):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("task", WRITER.tasks)
+@pytest.mark.parametrize("task", ["base", "seq2seq-lm"])
 def test_writer(task, seed, tmp_path):
     fields = writer(seed)
     hf = made("bigbird_pegasus", task, fields, seed)
@@ -297,6 +297,26 @@ def test_writer(task, seed, tmp_path):
         close(b[name], a[name], name)
     backward(a)
     backward(b)
+    same_gradients(hf, ours, "bigbird_pegasus", task)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("task", ["sequence-classification", "question-answering"])
+def test_heads_of_the_writer(task, seed, tmp_path):
+    fields = writer(seed) | {"eos_token_id": 5}
+    hf = made("bigbird_pegasus", task, fields, seed)
+    ids = torch.randint(6, VOCAB, (3, length_of(fields, seed)))
+    ids[:, -1] = fields["eos_token_id"]
+    at = torch.tensor([1, 0, 2])
+    asked = {"labels": at} if "class" in task else {"start_positions": at, "end_positions": at + 2}
+    again = same_files(hf, tmp_path)
+    ours = anyformer.load(tmp_path / "ours")
+    a, b, c = (model(ids, **asked) for model in (hf, ours, again))
+    for name in ("loss", "logits") if "class" in task else ("loss", "start_logits", "end_logits"):
+        close(b[name], a[name], name)
+        assert torch.equal(a[name], c[name])
+    a.loss.backward()
+    b.loss.backward()
     same_gradients(hf, ours, "bigbird_pegasus", task)
 
 

@@ -46,7 +46,6 @@ def renamed(item: Row) -> Row:
     return replace(item, theirs=tuple(map(rename, item.theirs)))
 
 
-# masked-lm and classification leave out a pooler that their files hold and nothing reads
 DEFAULTS = {"vocab_size": 50358, "max_position_embeddings": 4096, "hidden_act": "gelu_new"}
 FIELDS = (*with_defaults(bert.FIELDS, **DEFAULTS), bart.scaled("rescale_embeddings"))
 MASKED = replace(bert.MASKED, architecture="BigBirdForMaskedLM")
@@ -75,6 +74,6 @@ OWN = (
 )
 register(replace(
     BART, fields=(*BART.fields, *OWN), body=lambda spec: map(renamed, bart.body(spec)),
-    tasks={name: BART.tasks[name] for name in ("base", "seq2seq-lm")},
+    tasks={name: task for name, task in BART.tasks.items() if task.part is None},
     joint=(sparse(bart.ENCODER),),
 ))  # fmt: skip
