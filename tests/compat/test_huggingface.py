@@ -170,3 +170,33 @@ def test_tokenizers(tmp_path):
         ours(texts, return_tensors="np")
     with pytest.raises(AnyformerError, match="padding_side"):
         ours(texts, paddng_side="left")
+
+
+@pytest.mark.parametrize("second", ["bert", "gpt2"])
+def test_two_pretrained_models_become_one(folder, tmp_path, second):
+    decoder = folder
+    if second == "gpt2":
+        settings = transformers.GPT2Config(
+            vocab_size=40, n_embd=24, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
+        )
+        transformers.GPT2LMHeadModel(settings).save_pretrained(tmp_path / "gpt2")
+        decoder = tmp_path / "gpt2"
+    model = hf.EncoderDecoderModel.from_encoder_decoder_pretrained(folder, decoder)
+    parts = hf.BertModel.from_pretrained(folder), hf.AutoModel.from_pretrained(decoder)
+    assert torch.equal(model.encoder.embed.token.weight, parts[0].embed.token.weight)
+    assert torch.equal(model.embed.token.weight, parts[1].embed.token.weight)
+    blocks = model.stack.blocks[0], parts[1].stack.blocks[0]
+    assert torch.equal(blocks[0][0].branch.q.weight, blocks[1][0].branch.q.weight)
+    assert torch.equal(blocks[0][2].branch.up.weight, blocks[1][1].branch.up.weight)
+    model.save_pretrained(tmp_path / "pair")
+    again = transformers.EncoderDecoderModel.from_pretrained(tmp_path / "pair").eval()
+    given = {
+        "input_ids": torch.randint(0, 40, (2, 7)),
+        "decoder_input_ids": torch.ones(2, 3).long(),
+    }
+    torch.testing.assert_close(model(**given).logits, again(**given).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_only_pairs_are_joined(folder):
+    with pytest.raises(AnyformerError, match="EncoderDecoderModel"):
+        hf.BertModel.from_encoder_decoder_pretrained(folder, folder)

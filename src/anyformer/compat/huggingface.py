@@ -19,6 +19,7 @@ from anyformer.checkpoint import load, swap
 from anyformer.checkpoint.family import FAMILIES
 from anyformer.checkpoint.native import Origin
 from anyformer.compat.hf_config import Config, config_class, stem
+from anyformer.compat.hf_pairs import joined
 from anyformer.errors import CheckpointError, InputError, known_or_raise
 from anyformer.model.model import Model
 from anyformer.model.output import Output
@@ -62,6 +63,19 @@ class Named(Model):
     def from_pretrained(cls, name: str | os.PathLike[str], **options: Any) -> Model:
         """The model of a folder or hub name, in evaluation mode."""
         return _pretrained(name, cls.family, cls.task, options)
+
+    @classmethod
+    def from_encoder_decoder_pretrained(
+        cls, encoder: str | os.PathLike[str], decoder: str | os.PathLike[str]
+    ) -> Model:
+        """Two pretrained models as one; their cross-attention starts fresh."""
+        if not cls.family.endswith("encoder-decoder"):
+            raise InputError(
+                "from_encoder_decoder_pretrained is of EncoderDecoderModel and Vision…"
+            )
+        model = joined(cls.family, encoder, decoder)
+        model.__class__ = cls
+        return model
 
     @property
     def config(self) -> Config:

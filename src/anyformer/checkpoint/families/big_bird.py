@@ -52,7 +52,7 @@ MASKED = replace(bert.MASKED, architecture="BigBirdForMaskedLM")
 PAIR, POOLED = ("bert.pooler", "cls.seq_relationship"), ("bert.pooler", "classifier")
 TASKS = {
     "base": heads.pooler("BigBirdModel", "pooler"),
-    "masked-lm": MASKED,
+    **heads.written(MASKED, "BigBirdForCausalLM"),
     "pretraining": heads.pretraining("BigBirdForPreTraining", MASKED, PAIR, "next"),
     "sequence-classification": heads.classes("BigBird", heads.OWN, None, early=heads.CLASSIFIER),
     "token-classification": heads.per_token("BigBirdForTokenClassification"),
@@ -60,8 +60,8 @@ TASKS = {
 }
 register(Family(
     "big_bird", "big-bird", "bert", (*FIELDS, at("use_bias", True, f"{bert.ATTENTION}.bias")),
-    bert.body, TASKS, ignore=bert.IGNORE, joint=(sparse(bert.ATTENTION),),
-    only={"tie_word_embeddings": True, "is_decoder": False, "add_cross_attention": False},
+    bert.body, TASKS, ignore=bert.IGNORE, only=bert.ONLY | {"add_cross_attention": False},
+    joint=(sparse(bert.ATTENTION), bert.JOINTS[1]),
 ))  # fmt: skip
 BART = bart.family(
     "bigbird_pegasus", "BigBirdPegasus", leave=("activation_dropout",), vocab_size=96103,
