@@ -53,7 +53,7 @@ def edited(file, **fields):
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
 
 
-def says(folder, *patterns):
+def assert_says(folder, *patterns):
     with pytest.raises(CheckpointError) as error:
         anyformer.load(folder)
     for pattern in patterns:
@@ -126,44 +126,46 @@ def test_what_is_no_size(size):
 def test_a_key_that_its_shard_does_not_hold(sharded):
     shard = json.loads((sharded / INDEX).read_text())["weight_map"][KEY]
     changed(sharded / shard, lambda tensors: tensors.pop(KEY))
-    says(sharded, INDEX, shard, repr(KEY), "it doesn't")
+    assert_says(sharded, INDEX, shard, repr(KEY), "it doesn't")
 
 
 def test_a_key_in_two_shards(sharded):
     first, second = sorted(sharded.glob("model-*.safetensors"))[:2]
     key = next(iter(load_file(first)))
     changed(second, lambda tensors: tensors.update({key: torch.zeros(1)}))
-    says(sharded, second.name, first.name, repr(key))
+    assert_says(sharded, second.name, first.name, repr(key))
 
 
 @pytest.mark.parametrize("placed", [None, [], {"a": 1}, {"a": None}])
 def test_an_index_without_a_map(sharded, placed):
     edited(sharded / INDEX, weight_map=placed)
-    says(sharded, INDEX, "has no weight_map")
+    assert_says(sharded, INDEX, "has no weight_map")
 
 
 def test_a_broken_shard_is_named(sharded):
     shard = sorted(sharded.glob("model-*.safetensors"))[1]
     shard.write_bytes(shard.read_bytes()[:-3])
-    says(sharded, shard.name, "cut short")
+    assert_says(sharded, shard.name, "cut short")
 
 
 def test_shapes_are_named_before_anything_is_read(single, monkeypatch):
     monkeypatch.setattr("anyformer.checkpoint.reader.Entry.read", lambda self: pytest.fail("read"))
     changed(single / WEIGHTS, lambda tensors: tensors.update({KEY: torch.zeros(8, 9)}))
-    says(single, WEIGHTS, repr(KEY), "of shape (8, 9), not (8, 32)", CONFIG)
+    assert_says(single, WEIGHTS, repr(KEY), "of shape (8, 9), not (8, 32)", CONFIG)
 
 
 def test_fused_shapes_are_named(tmp_path):
     tiny("gpt2", "gpt2", "causal-lm").save_pretrained(tmp_path)
     edited(tmp_path / CONFIG, n_embd=12)
-    says(tmp_path, WEIGHTS, "'transformer.h.0.attn.c_attn.weight' of shape (8, 24), not (12, 36)")
+    assert_says(
+        tmp_path, WEIGHTS, "'transformer.h.0.attn.c_attn.weight' of shape (8, 24), not (12, 36)"
+    )
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_numbers_that_are_none(single, bad):
     changed(single / WEIGHTS, lambda tensors: tensors[KEY].view(-1)[5].fill_(bad))
-    says(single, WEIGHTS, repr(KEY), "NaN or infinite")
+    assert_says(single, WEIGHTS, repr(KEY), "NaN or infinite")
 
 
 def test_heads_of_an_unknown_class_need_a_task(tmp_path, caplog):
@@ -172,7 +174,7 @@ def test_heads_of_an_unknown_class_need_a_task(tmp_path, caplog):
     prefixed = lambda ts: {f"bert.{k}": ts.pop(k) for k in list(ts)} | strange
     changed(tmp_path / WEIGHTS, lambda ts: ts.update(prefixed(ts)))
     edited(tmp_path / CONFIG, architectures=["AntiBERTy"])
-    says(tmp_path, "no row for", "cls.species.weight")
+    assert_says(tmp_path, "no row for", "cls.species.weight")
     with caplog.at_level(logging.WARNING, "anyformer"):
         assert anyformer.load(tmp_path, "base").spec.dim == 8
     assert "weights of AntiBERTy, a class unknown here, are left out: cls.species" in caplog.text
@@ -209,7 +211,7 @@ def test_the_device(single):
 def test_a_link_out_of_the_folder_is_refused(single, tmp_path, name):
     (single / name).rename(tmp_path / "elsewhere")
     (single / name).symlink_to(tmp_path / "elsewhere")
-    says(single, name, "is a link to", "outside the folder: refused")
+    assert_says(single, name, "is a link to", "outside the folder: refused")
 
 
 def test_a_link_inside_the_folder_is_followed(single):
@@ -232,7 +234,7 @@ def test_links_of_a_snapshot_go_to_its_blobs_only(single, tmp_path):
     (blobs / WEIGHTS).rename(tmp_path / "models--a--b" / WEIGHTS)
     (snapshot / WEIGHTS).unlink()
     (snapshot / WEIGHTS).symlink_to(f"../../{WEIGHTS}")
-    says(snapshot, WEIGHTS, "outside the folder: refused")
+    assert_says(snapshot, WEIGHTS, "outside the folder: refused")
 
 
 def test_code_of_a_folder_is_never_run(single, tmp_path, caplog):
@@ -267,7 +269,7 @@ def test_code_of_a_folder_is_never_run(single, tmp_path, caplog):
 )
 def test_a_config_that_can_not_be(single, fields, pattern):
     edited(single / CONFIG, **fields)
-    says(single, CONFIG, pattern)
+    assert_says(single, CONFIG, pattern)
 
 
 @pytest.mark.parametrize(
@@ -275,18 +277,18 @@ def test_a_config_that_can_not_be(single, fields, pattern):
 )
 def test_a_config_that_is_not_json(single, text):
     (single / CONFIG).write_bytes(text)
-    says(single, CONFIG, "is not JSON")
+    assert_says(single, CONFIG, "is not JSON")
 
 
 def test_a_huge_config_is_not_read(single, monkeypatch):
     monkeypatch.setattr("anyformer.checkpoint.folder.JSON_BYTES", 100)
-    says(single, CONFIG, "more than 100 bytes: refused")
+    assert_says(single, CONFIG, "more than 100 bytes: refused")
 
 
 def test_many_unknown_keys_are_refused_fast(single):
     many = {f"../../x{i}": torch.zeros(0) for i in range(20_000)}
     changed(single / WEIGHTS, lambda tensors: tensors.update(many))
-    says(single, "no row for", "and 19995 more")
+    assert_says(single, "no row for", "and 19995 more")
 
 
 def test_a_failed_write_leaves_the_old_folder(single, monkeypatch):

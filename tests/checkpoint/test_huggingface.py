@@ -41,7 +41,7 @@ def configured(folder, **fields):
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
 
 
-def close(a, b):
+def assert_near(a, b):
     torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
@@ -60,7 +60,7 @@ def test_a_base_folder_gets_a_fresh_head_and_that_is_said(task, tmp_path, caplog
         model = load(tmp_path, task=task)
     assert TASKS[task][1] in caplog.text
     assert "start fresh" in caplog.text
-    close(model(IDS).last_hidden_state, hf(IDS).last_hidden_state)
+    assert_near(model(IDS).last_hidden_state, hf(IDS).last_hidden_state)
     assert not any(p.is_meta for p in model.parameters())
 
 
@@ -77,7 +77,7 @@ def test_other_heads_are_left_out_and_that_is_said(tmp_path, caplog):
         model = load(tmp_path, task="masked-lm")
     assert "cls.seq_relationship.weight" in caplog.text
     assert "bert.pooler.dense.weight" in caplog.text
-    close(model(IDS).logits, hf(IDS).prediction_logits)
+    assert_near(model(IDS).logits, hf(IDS).prediction_logits)
 
 
 def test_a_head_of_its_own_must_be_there(tmp_path):
@@ -93,7 +93,7 @@ def test_old_names_of_norms(tmp_path):
         "LayerNorm.bias", "LayerNorm.beta"
     )
     rewritten(tmp_path, lambda w: {old(k): t for k, t in w.items()})
-    close(load(tmp_path)(IDS).last_hidden_state, hf(IDS).last_hidden_state)
+    assert_near(load(tmp_path)(IDS).last_hidden_state, hf(IDS).last_hidden_state)
 
 
 def test_tied_copies_are_passed_over(tmp_path):
@@ -104,14 +104,14 @@ def test_tied_copies_are_passed_over(tmp_path):
         "bert.embeddings.position_ids": torch.arange(16)[None],
     }
     rewritten(tmp_path, lambda w: w | copies)
-    close(load(tmp_path)(IDS).logits, hf(IDS).logits)
+    assert_near(load(tmp_path)(IDS).logits, hf(IDS).logits)
 
 
 def test_a_folder_in_shards(tmp_path):
     model = transformers.BertModel(transformers.BertConfig(**SMALL)).eval()
     model.save_pretrained(tmp_path, max_shard_size="3KB")
     assert (tmp_path / "model.safetensors.index.json").is_file()
-    close(load(tmp_path)(IDS).last_hidden_state, model(IDS).last_hidden_state)
+    assert_near(load(tmp_path)(IDS).last_hidden_state, model(IDS).last_hidden_state)
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def answer(model, **named):
     return model(IDS, **named).last_hidden_state if model.head is None else model(IDS).logits
 
 
-def same(before, after, **tolerance):
+def assert_same(before, after, **tolerance):
     torch.testing.assert_close(answer(after), answer(before), **tolerance or CLOSE)
 
 
@@ -142,7 +142,7 @@ def test_load_overrides_and_saves_in_our_own_format(tmp_path):
     assert again.spec.stack.block[0].branch.rotary == rotary
     assert again.report.dropped == ("embed.position.weight",) and not again.report.fresh
     again.save_pretrained(tmp_path / "b")
-    same(again, anyformer.load(tmp_path / "b"), **EXACT)
+    assert_same(again, anyformer.load(tmp_path / "b"), **EXACT)
     assert anyformer.load(tmp_path / "a").report is None
 
 
@@ -152,12 +152,12 @@ def test_a_hugging_face_folder_takes_what_its_config_can_say(tmp_path):
     model.save_pretrained(tmp_path / "a")
     shorter = anyformer.load(tmp_path / "a", override={"stack.depth": 2})
     shorter.save_pretrained(tmp_path / "b")
-    same(shorter, anyformer.load(tmp_path / "b"), **EXACT)
+    assert_same(shorter, anyformer.load(tmp_path / "b"), **EXACT)
     normed = anyformer.load(tmp_path / "a", override={"stack.final_norm": S.RMSNorm()})
     with pytest.raises(CheckpointError, match=r"can't say stack.*format='anyformer'"):
         normed.save_pretrained(tmp_path / "c")
     normed.save_pretrained(tmp_path / "c", format="anyformer")
-    same(normed, anyformer.load(tmp_path / "c"), **EXACT)
+    assert_same(normed, anyformer.load(tmp_path / "c"), **EXACT)
 
 
 @pytest.mark.parametrize(
@@ -181,12 +181,12 @@ def test_bad_overrides_are_refused_with_their_remedy(path, value, said, tmp_path
 def test_more_key_heads_are_repeated_and_change_nothing():
     model = made("llama", kv_heads=2)
     wide = override(model, "stack.block.0.branch.kv_heads", 4)
-    same(model, wide)
+    assert_same(model, wide)
     assert dict(wide.report.converted)["stack.blocks.0.0.branch.k.weight"] == (
         "key heads repeated, 2 to 4"
     )
     back = override(wide, "stack.block.0.branch.kv_heads", 2)
-    same(model, back, **EXACT)
+    assert_same(model, back, **EXACT)
 
 
 def test_fewer_key_heads_are_the_mean_of_their_group():
@@ -203,15 +203,15 @@ def test_fewer_key_heads_are_the_mean_of_their_group():
 def test_more_heads_change_nothing_and_are_the_first_to_go():
     model = override(made(), "stack.block.0.branch.head_dim", 4)
     more = override(model, "stack.block.0.branch.heads", 6)
-    same(model, more)
+    assert_same(model, more)
     assert not more.report.fresh and not more.report.dropped
-    same(model, override(more, "stack.block.0.branch.heads", 4))
+    assert_same(model, override(more, "stack.block.0.branch.heads", 4))
 
 
 def test_more_heads_with_groups_of_the_same_size_change_nothing():
     model = override(made("llama", kv_heads=2), "stack.block.0.branch.head_dim", 4)
     more = changed(model, stack__block__0__branch__heads=8, stack__block__0__branch__kv_heads=4)
-    same(model, more)
+    assert_same(model, more)
 
 
 def test_heads_of_another_size_keep_their_channels():
@@ -225,7 +225,7 @@ def test_heads_of_another_size_keep_their_channels():
 def test_biases_of_attention_start_at_zero_and_change_nothing():
     model = made("llama")
     biased = override(model, "stack.block.0.branch.bias", True)
-    same(model, biased, **EXACT)
+    assert_same(model, biased, **EXACT)
     assert "a new bias of zeros: nothing changes" in str(biased.report)
     assert override(biased, "stack.block.0.branch.bias", False).report.dropped
 
@@ -235,15 +235,15 @@ def test_a_rotary_layout_is_an_order_of_channels(dims):
     model = override(made("llama", kv_heads=2), "stack.block.0.branch.rotary.dims", dims)
     model = disturbed(override(model, "stack.block.0.branch.qk_norm", S.RMSNorm()))
     pairs = override(model, "stack.block.0.branch.rotary.layout", "pairs")
-    same(model, pairs)
-    same(model, override(pairs, "stack.block.0.branch.rotary.layout", "halves"), **EXACT)
+    assert_same(model, pairs)
+    assert_same(model, override(pairs, "stack.block.0.branch.rotary.layout", "halves"), **EXACT)
 
 
 def test_a_gate_on_attention_starts_half_open_and_changes_nothing():
     model = made()
     gated = override(model, "stack.block.0.branch.gate", "glu")
-    same(model, gated)
-    same(model, override(gated, "stack.block.0.branch.gate", "no"), **EXACT)
+    assert_same(model, gated)
+    assert_same(model, override(gated, "stack.block.0.branch.gate", "no"), **EXACT)
 
 
 def test_persistent_keys_are_cut_and_lengthened():
@@ -262,9 +262,9 @@ def test_relative_tables_move_between_stack_and_attentions():
     model = disturbed(override(made(), "stack.relative", (S.Buckets(count=4, max_distance=8),)))
     table = model.spec.stack.relative
     apart = changed(model, stack__relative=(), stack__block__0__branch__relative=table)
-    same(model, apart, **EXACT)
+    assert_same(model, apart, **EXACT)
     assert "from stack.relative.0.table" in str(apart.report)
-    same(
+    assert_same(
         model, changed(apart, stack__relative=table, stack__block__0__branch__relative=()), **EXACT
     )
 
@@ -272,8 +272,8 @@ def test_relative_tables_move_between_stack_and_attentions():
 def test_a_longer_clip_repeats_the_farthest_distance():
     model = disturbed(override(made(), "stack.block.0.branch.relative", (S.Shaw(clip=2),)))
     far = override(model, "stack.block.0.branch.relative", (S.Shaw(clip=5),))
-    same(model, far, **EXACT)
-    same(model, override(far, "stack.block.0.branch.relative", (S.Shaw(clip=2),)), **EXACT)
+    assert_same(model, far, **EXACT)
+    assert_same(model, override(far, "stack.block.0.branch.relative", (S.Shaw(clip=2),)), **EXACT)
 
 
 # --------------------------------------------------------------- feed-forward
@@ -282,11 +282,11 @@ def test_a_longer_clip_repeats_the_farthest_distance():
 def test_a_wider_feed_forward_changes_nothing_and_learns():
     model = made()
     wide = override(model, "stack.block.1.branch.hidden", 80)
-    same(model, wide)
+    assert_same(model, wide)
     answer(wide).square().sum().backward()
     down = wide.stack.blocks[0][1].branch.down.weight.grad
     assert down[:, 64:].abs().sum() > 0
-    same(model, override(wide, "stack.block.1.branch.hidden", 64), **EXACT)
+    assert_same(model, override(wide, "stack.block.1.branch.hidden", 64), **EXACT)
 
 
 def test_a_narrower_feed_forward_keeps_its_strongest_channels():
@@ -296,17 +296,17 @@ def test_a_narrower_feed_forward_keeps_its_strongest_channels():
             block[1].branch.down.weight[:, ::2] *= 1e-9
     hidden = model.stack.blocks[0][1].branch.down.weight.shape[1]
     narrow = override(model, "stack.block.1.branch.hidden", hidden // 2)
-    same(model, narrow)
+    assert_same(model, narrow)
 
 
 def test_a_gate_multiplies_by_one_at_the_start():
     model = made()
     gated = override(model, "stack.block.1.branch.gated", True)
-    same(model, gated, **EXACT)
+    assert_same(model, gated, **EXACT)
     assert not gated.report.fresh
-    same(model, override(gated, "stack.block.1.branch.gated", False), **EXACT)
+    assert_same(model, override(gated, "stack.block.1.branch.gated", False), **EXACT)
     wide = changed(model, stack__block__1__branch__gated=True, stack__block__1__branch__hidden=80)
-    same(model, wide)
+    assert_same(model, wide)
 
 
 def test_a_gate_without_biases_starts_fresh():
@@ -326,13 +326,13 @@ def test_a_gain_stays_a_gain():
     assert torch.equal(rms.stack.norm.weight, model.stack.norm.weight)
     assert rms.report.dropped == ("stack.norm.bias",)
     offset = override(rms, "stack.final_norm", S.RMSNorm(offset=True))
-    same(rms, offset)
+    assert_same(rms, offset)
     layer = override(offset, "stack.final_norm", S.LayerNorm())
     torch.testing.assert_close(layer.stack.norm.weight, model.stack.norm.weight)
     assert not layer.stack.norm.bias.any()
     scale = override(rms, "stack.final_norm", S.ScaleNorm())
     torch.testing.assert_close(scale.stack.norm.weight, rms.stack.norm.weight.mean()[None])
-    same(scale, override(scale, "stack.final_norm", S.RMSNorm()))
+    assert_same(scale, override(scale, "stack.final_norm", S.RMSNorm()))
 
 
 def test_norms_keep_their_weights_wherever_they_are_placed():
@@ -342,12 +342,12 @@ def test_norms_keep_their_weights_wherever_they_are_placed():
         assert not moved.report.converted and not moved.report.dropped
         assert all(".after." in key for key in moved.report.fresh)
         again = override(moved, "stack.block.*.place", "pre")
-        same(model, again, **EXACT)
+        assert_same(model, again, **EXACT)
 
 
 def test_another_residual_starts_fresh():
     model = override(made(), "stack.block.*.residual", S.Scaled(init=1.0))
-    same(made(), model)
+    assert_same(made(), model)
     assert len(model.report.fresh) == 8
     assert len(override(model, "stack.block.*.residual", S.ReZero()).report.fresh) == 8
 
@@ -389,10 +389,10 @@ def test_a_recursive_model_unrolled_and_rolled_up_again_is_the_same(times):
     spec = S.override(made().spec, "stack.depth", times + 2)
     recursive = disturbed(anyformer.build(S.override(spec, "stack.schedule", loops)).eval())
     plain = override(recursive, "stack.schedule", S.Plain())
-    same(recursive, plain, **EXACT)
+    assert_same(recursive, plain, **EXACT)
     assert len(plain.stack.blocks) == times + 2 and not plain.report.fresh
     rolled = override(plain, "stack.schedule", loops)
-    same(recursive, rolled, **EXACT)
+    assert_same(recursive, rolled, **EXACT)
 
 
 def test_a_recursion_keeps_what_each_turn_has_for_itself():
@@ -409,8 +409,10 @@ def test_a_recursion_keeps_what_each_turn_has_for_itself():
     weights = [model.stack.blocks[i][1].branch.up.weight for i in (2, 3)]
     torch.testing.assert_close(relaxed.stack.blocks[2][1].branch.up.weight, sum(weights) / 2)
     plain = changed(relaxed, stack__schedule=S.Plain(), stack__own=())
-    same(relaxed, plain, **EXACT)
-    same(relaxed, changed(plain, stack__schedule=S.Shared(unique=2), stack__own=own), **EXACT)
+    assert_same(relaxed, plain, **EXACT)
+    assert_same(
+        relaxed, changed(plain, stack__schedule=S.Shared(unique=2), stack__own=own), **EXACT
+    )
 
 
 def test_attention_alone_can_stay_apart():
@@ -437,7 +439,7 @@ def test_sandwich_order_moves_sublayers_as_they_run():
     assert not sandwich.report.fresh and not sandwich.report.dropped
     first = sandwich.stack.blocks[1][0].branch.q.weight
     assert torch.equal(first, model.stack.blocks[1][0].branch.q.weight)
-    same(model, override(sandwich, "stack.schedule", S.Plain()), **EXACT)
+    assert_same(model, override(sandwich, "stack.schedule", S.Plain()), **EXACT)
 
 
 def test_branches_go_side_by_side_and_back():
@@ -446,7 +448,7 @@ def test_branches_go_side_by_side_and_back():
     parallel = S.Parallel(branches=(one.branch, two.branch), norms=(one.norm, two.norm))
     beside = override(model, "stack.block", (S.Sublayer(branch=parallel, norm=None),))
     assert not beside.report.fresh and not beside.report.dropped
-    same(model, override(beside, "stack.block", (one, two)), **EXACT)
+    assert_same(model, override(beside, "stack.block", (one, two)), **EXACT)
 
 
 def test_a_new_cross_attention_starts_fresh():
@@ -456,7 +458,7 @@ def test_a_new_cross_attention_starts_fresh():
     read = override(model, "stack.block", (one, cross, two))
     assert all(".1." in key for key in read.report.fresh) and not read.report.dropped
     back = override(read, "stack.block", (one, two))
-    same(model, back, **EXACT)
+    assert_same(model, back, **EXACT)
 
 
 # ------------------------------------------------------------------ embedding
@@ -472,32 +474,32 @@ def test_new_words_are_the_mean_of_the_old_ones():
         torch.testing.assert_close(more.embed.token.weight[VOCAB], table.mean(0))
         torch.testing.assert_close(answer(more)[..., :VOCAB], answer(model), **CLOSE)
         assert not more.report.fresh
-        same(model, override(more, "embed.source.vocab", VOCAB), **EXACT)
+        assert_same(model, override(more, "embed.source.vocab", VOCAB), **EXACT)
 
 
 def test_longer_positions_go_on_with_copies_and_shorter_ones_are_cut():
     model = made()
     long = override(model, "embed.position.length", 30)
-    same(model, long, **EXACT)
+    assert_same(model, long, **EXACT)
     table = model.embed.position.weight
     assert torch.equal(long.embed.position.weight[12:24], table)
-    same(model, override(long, "embed.position.length", 9), **EXACT)
+    assert_same(model, override(long, "embed.position.length", 9), **EXACT)
     assert override(model, "embed.position.length", 9).embed.position.weight.shape == (9, 16)
 
 
 def test_rows_in_front_of_the_first_position_stay_in_front():
     model = override(made(), "embed.position", S.Learned(length=LENGTH, offset=2))
-    same(made(), model, **EXACT)
+    assert_same(made(), model, **EXACT)
     more = override(model, "embed.position", S.Learned(length=20, offset=1))
     assert torch.equal(more.embed.position.weight[:13], model.embed.position.weight[1:14])
-    same(model, more, **EXACT)
+    assert_same(model, more, **EXACT)
 
 
 def test_sines_become_learned_positions():
     sines = S.Sinusoidal(scale=0.5, offset=1)
     model = override(made(), "embed.position", sines)
     learned = override(model, "embed.position", S.Learned(length=LENGTH, scale=2.0))
-    same(model, learned)
+    assert_same(model, learned)
     assert not learned.report.fresh
 
 
@@ -517,7 +519,7 @@ def test_positions_of_patches_are_interpolated():
 def test_token_types():
     model = made()
     typed = override(model, "embed.types", 2)
-    same(model, typed, **EXACT)
+    assert_same(model, typed, **EXACT)
     more = override(disturbed(typed), "embed.types", 3)
     table = more.embed.segment.weight
     torch.testing.assert_close(table[2], table[:2].mean(0))
@@ -536,7 +538,7 @@ def test_memory_tokens_are_cut_and_lengthened():
 def test_an_untied_head_starts_as_the_table_and_a_tied_one_drops_its_own():
     model = made()
     own = override(model, "head.tied", False)
-    same(model, own, **EXACT)
+    assert_same(model, own, **EXACT)
     assert own.head.weight.data_ptr() != own.embed.token.weight.data_ptr()
     tied = override(disturbed(own), "head.tied", True)
     assert tied.report.dropped == ("head.weight",)
@@ -548,7 +550,7 @@ def test_an_untied_head_starts_as_the_table_and_a_tied_one_drops_its_own():
 def test_a_narrow_table_is_projected_into_the_head():
     spec = S.override(made().spec, "embed.dim", 8)
     model = disturbed(anyformer.build(spec).eval())
-    same(model, override(model, "head.tied", False))
+    assert_same(model, override(model, "head.tied", False))
 
 
 def test_a_head_of_another_kind_starts_fresh():

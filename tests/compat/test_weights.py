@@ -18,7 +18,7 @@ def wrapped(package, layers="Decoder", **words):
     return package.TransformerWrapper(num_tokens=20, max_seq_len=12, attn_layers=stack)
 
 
-def carried(theirs, mine, release=NEW):
+def assert_carried(theirs, mine, release=NEW):
     """Weights there and back, key by key."""
     disturb(theirs)
     state = theirs.eval().state_dict()
@@ -41,7 +41,7 @@ def close(a, b):
 )
 def test_the_latest_release(words):
     theirs, mine = wrapped(x_transformers(NEW), **words), wrapped(ours, **words)
-    carried(theirs, mine)
+    assert_carried(theirs, mine)
     close(mine(IDS), theirs(IDS))
 
 
@@ -49,7 +49,7 @@ def test_the_loss_around_a_model():
     theirs, mine = wrapped(x_transformers(NEW)), wrapped(ours)
     outer = x_transformers(NEW).AutoregressiveWrapper(theirs)
     loss = ours.AutoregressiveWrapper(mine)
-    carried(outer, loss)
+    assert_carried(outer, loss)
     close(loss(IDS), outer(IDS))
 
 
@@ -60,7 +60,7 @@ def test_a_pair_of_the_latest_release(tied):
     made = [
         p.XTransformer(dim=32, tie_token_emb=tied, **words) for p in (x_transformers(NEW), ours)
     ]
-    carried(*made)
+    assert_carried(*made)
     close(made[1](IDS, IDS), made[0](IDS, IDS))
 
 
@@ -71,12 +71,12 @@ def test_values_of_the_latest_release():
         )
         for p in (x_transformers(NEW), ours)
     ]
-    carried(*made)
+    assert_carried(*made)
     x = torch.randn(2, 9, 5)
     close(made[1](x), made[0](x))
 
 
-def refused(said, state, mine=None, release=NEW):
+def assert_refused(said, state, mine=None, release=NEW):
     with pytest.raises(CheckpointError, match=said):
         ours.load_state_dict(mine or wrapped(ours), state, release)
 
@@ -84,11 +84,13 @@ def refused(said, state, mine=None, release=NEW):
 def test_what_a_state_lacks_or_has_beyond_the_model_is_named():
     state = wrapped(x_transformers(NEW)).state_dict()
     short = {key: t for key, t in state.items() if "1.to_k" not in key}
-    refused("lacks what the model needs.*stack.blocks.0.0.branch.k.weight", short)
-    refused("no row for.*'to_logits.biased'", state | {"to_logits.biased": IDS})
-    refused("the shape .19, 32., not .20, 32.", state | {"to_logits.weight": torch.ones(19, 32)})
-    refused("unknown release.*did you mean '0.12.3'", state, release="0.12.4")
-    refused("no row for", state, release=OLD)
+    assert_refused("lacks what the model needs.*stack.blocks.0.0.branch.k.weight", short)
+    assert_refused("no row for.*'to_logits.biased'", state | {"to_logits.biased": IDS})
+    assert_refused(
+        "the shape .19, 32., not .20, 32.", state | {"to_logits.weight": torch.ones(19, 32)}
+    )
+    assert_refused("unknown release.*did you mean '0.12.3'", state, release="0.12.4")
+    assert_refused("no row for", state, release=OLD)
 
 
 def test_images_of_the_latest_release_are_read_otherwise():
@@ -97,13 +99,13 @@ def test_images_of_the_latest_release_are_read_otherwise():
         p.ViTransformerWrapper(attn_layers=p.Encoder(**SIZES), **words)
         for p in (x_transformers(NEW), ours)
     ]
-    refused("no row for.*patch_to_embedding.0.gamma", made[0].state_dict(), made[1])
+    assert_refused("no row for.*patch_to_embedding.0.gamma", made[0].state_dict(), made[1])
 
 
 def test_gains_that_differ_between_heads_are_refused():
     theirs = wrapped(x_transformers(NEW), attn_qk_rmsnorm=True)
     disturb(theirs)
-    refused("differ between heads", theirs.state_dict(), wrapped(ours, attn_qk_rmsnorm=True))
+    assert_refused("differ between heads", theirs.state_dict(), wrapped(ours, attn_qk_rmsnorm=True))
 
 
 def test_another_constant_is_refused():
@@ -112,7 +114,7 @@ def test_another_constant_is_refused():
     key = "attn_layers.rotary_pos_emb.inv_freq"
     mine = wrapped(ours, **words)
     ours.load_state_dict(mine, state, OLD)
-    refused("another 'attn_layers.rotary", state | {key: state[key] / 2}, mine, OLD)
+    assert_refused("another 'attn_layers.rotary", state | {key: state[key] / 2}, mine, OLD)
 
 
 def test_a_bias_that_a_release_has_no_place_for():

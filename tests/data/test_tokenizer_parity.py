@@ -47,7 +47,7 @@ def files_of(name: str) -> dict[str, str]:
     return V.byte_level(specials)
 
 
-def same(theirs, ours, text, pair=None, offsets=True, **options) -> None:
+def assert_same(theirs, ours, text, pair=None, offsets=True, **options) -> None:
     """Ids, types, masks and offsets of a text, and both decoded forms."""
     offsets = offsets and theirs.is_fast
     wanted = theirs(
@@ -68,7 +68,7 @@ def same(theirs, ours, text, pair=None, offsets=True, **options) -> None:
         assert ours.decode(found["input_ids"], skip) == decoded
 
 
-def same_face(theirs, ours) -> None:
+def assert_same_face(theirs, ours) -> None:
     """Roles, ids of them, sizes."""
     roles = {role: getattr(theirs, f"{role}_token") for role in ROLES}
     assert ours.roles == {role: token for role, token in roles.items() if token is not None}
@@ -83,12 +83,12 @@ def test_every_text_is_read_alike(tmp_path, name, model, options):
         config["unk_token"] = "<|endoftext|>"  # theirs has it where nothing is said
     root = V.folder(tmp_path, files_of(name), config, {"model_type": model})
     theirs, ours = theirs_of(name, root), Tokenizer.load(root)
-    same_face(theirs, ours)
+    assert_same_face(theirs, ours)
     for text in [*V.TEXTS, *SEEN]:
-        same(theirs, ours, text)
+        assert_same(theirs, ours, text)
     for text in V.TEXTS[::9]:
-        same(theirs, ours, text, "the second text")
-        same(theirs, ours, text, "the second text", max_length=12, truncation=True)
+        assert_same(theirs, ours, text, "the second text")
+        assert_same(theirs, ours, text, "the second text", max_length=12, truncation=True)
 
 
 @pytest.mark.parametrize("name", ["Bert", "GPT2", "Roberta", "OpenAIGPT"])
@@ -115,9 +115,9 @@ def test_a_pair_of_deberta_has_one_separator_between(tmp_path):
     config = {"mask_token": {**MASK, "content": "[MASK]"}}
     root = V.folder(tmp_path, files, config, {"model_type": "deberta"})
     theirs, ours = theirs_of("Deberta", root), Tokenizer.load(root)
-    same_face(theirs, ours)
+    assert_same_face(theirs, ours)
     for text in [*V.TEXTS, *SEEN]:
-        same(theirs, ours, text)
+        assert_same(theirs, ours, text)
     found = ours("a", "b")
     assert found["input_ids"] == [1, *ours.encode("a"), 2, *ours.encode("b"), 2]
     assert found["token_type_ids"] == [0, 0, 0, 1, 1]
@@ -162,9 +162,9 @@ def test_a_control_code_of_ctrl_is_a_token(tmp_path):
         tmp_path, {**files, "merges.txt": f"#version: 0.2\n{lines}"}, {}, {"model_type": "ctrl"}
     )
     theirs, ours = theirs_of("CTRL", root), Tokenizer.load(root)
-    same_face(theirs, ours)
+    assert_same_face(theirs, ours)
     for text in [*V.TEXTS, *SEEN]:
-        same(theirs, ours, text)
+        assert_same(theirs, ours, text)
     assert ours.id("Wikipedia") == len(names) - 1
     assert [ours.token(i) for i in range(len(names))] == names
 
@@ -177,10 +177,10 @@ def test_xlm_cuts_words_as_moses_does(tmp_path):
     languages = {"lang2id": {"en": 0, "ro": 1}, "id2lang": {"0": "en", "1": "ro"}}
     root = V.folder(tmp_path, files, {}, {"model_type": "xlm"})
     theirs, ours = theirs_of("XLM", root), Tokenizer.load(root)
-    same_face(theirs, ours)
+    assert_same_face(theirs, ours)
     for text in [*V.TEXTS, "Mr. Smith’s， 5 。 x", "a <special1> b"]:
-        same(theirs, ours, text)
-        same(theirs, ours, text, "the second text")
+        assert_same(theirs, ours, text)
+        assert_same(theirs, ours, text, "the second text")
     V.folder(tmp_path, files, languages, {"model_type": "xlm"})
     both = Tokenizer.load(root).with_languages("ro")
     text = "Şi ţara îmi plăcea"

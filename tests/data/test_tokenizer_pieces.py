@@ -8,7 +8,7 @@ import pytest
 from anyformer.data import sentencepiece as reader
 from anyformer.data.tokenizer import Tokenizer
 from tests.data import vocabularies as V
-from tests.data.test_tokenizer_parity import SEEN, same, same_face, theirs_of
+from tests.data.test_tokenizer_parity import SEEN, assert_same, assert_same_face, theirs_of
 
 spm = pytest.importorskip("sentencepiece")
 pytest.importorskip("google.protobuf", reason="transformers reads sentencepiece files with it")
@@ -96,14 +96,14 @@ def _decoded(package, pieces):
 def test_every_text_is_read_as_transformers_reads_it(tmp_path, name):
     root, _ = made(tmp_path, name, **CONFIGS.get(name, {}))
     theirs, ours = theirs_of(name, root), Tokenizer.load(root)
-    same_face(theirs, ours)
+    assert_same_face(theirs, ours)
     texts = [text for text in V.TEXTS if "\x85" not in text]  # theirs drops it
     if name == "Albert":  # theirs has lost the rule about commas
         texts = [text for text in texts if not re.search("[0-9],", text)]
     for text in [*texts, *SEEN, "<extra_id_0> a <extra_id_9>"]:
-        same(theirs, ours, text)
+        assert_same(theirs, ours, text)
     for text in V.TEXTS[::9]:
-        same(theirs, ours, text, "the second text")
+        assert_same(theirs, ours, text, "the second text")
 
 
 def test_albert_takes_no_comma_with_its_digit(tmp_path):
@@ -122,11 +122,11 @@ def test_plain_texts_are_read_as_transformers_reads_them(tmp_path, name):
     theirs, ours = theirs_of(name, root), Tokenizer.load(root)
     if name == "MBart50":
         theirs.bos_token = "<s>"
-    same_face(theirs, ours)
+    assert_same_face(theirs, ours)
     plain = ["Hello world", "", "the <mask> is", "x = y", "Привет, мир", "日本語"]
     for text in [*plain, *(line.strip() for line in V.LINES[::15] if "  " not in line.strip())]:
-        same(theirs, ours, text, offsets=False)
-        same(theirs, ours, text, "the second text", offsets=name == "MBart")
+        assert_same(theirs, ours, text, offsets=False)
+        assert_same(theirs, ours, text, "the second text", offsets=name == "MBart")
 
 
 @pytest.mark.parametrize("algorithm", ["unigram", "bpe"])
