@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import lines, load, memory, train_step
+from benchmarks import lines, load, memory, prepare, train_loop, train_step
 from benchmarks.runner import Settings
 
 WORKS = {
@@ -13,6 +13,8 @@ WORKS = {
     "memory": memory.lengths,
     "load": load.cold,
     "lines": lines.lines,
+    "prepare": prepare.prepare,
+    "train-loop": train_loop.overhead,
 }
 
 

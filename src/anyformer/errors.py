@@ -26,6 +26,14 @@ class CheckpointError(AnyformerError, ValueError):
     """A file or folder that can't be read as a model."""
 
 
+class TrainError(AnyformerError, RuntimeError):
+    """A run that can't begin or go on; what was saved is intact."""
+
+
+class DataError(AnyformerError, ValueError):
+    """Texts, records or token shards that can't be read, or a place they can't be written to."""
+
+
 def known_or_raise(
     name: str, known: Iterable[str], what: str, error: type[Exception] = SpecError
 ) -> str:

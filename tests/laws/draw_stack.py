@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anyformer import spec as S
-from anyformer.spec.walk import qk_dim, selves
+from anyformer.spec.walk import lora_of, qk_dim, selves
 
 Pick = Callable[..., Any]
 LENGTH = 40
@@ -231,6 +231,22 @@ def draw_own(pick: Pick, blocks: tuple[tuple[S.Sublayer, ...], ...]) -> tuple[st
     return pick((), (), *some)
 
 
+def draw_lora(pick: Pick, stack: S.Stack, dim: int) -> S.Stack:
+    """The stack, its applications perhaps with additions to the weights that they share."""
+    every = ("q", "k", "v", "out", "up", "gate", "down")
+    lora = S.Lora(
+        rank=pick(2, 1, 5),
+        alpha=pick(None, 3.0),
+        on=pick(every, every, ("q", "up"), ("k", "v", "out", "gate", "down")),
+        bias=pick(False, True),
+    )
+    changed = dataclasses.replace(stack, lora=pick(None, None, lora))
+    plan = S.layout(changed)
+    shared = [(s, lora) for b, lora in zip(plan.blocks, plan.loras, strict=True) for s in b]
+    found = any(lora_of(lora, stack.own, sub, dim) for sub, lora in shared)
+    return changed if found else stack
+
+
 def draw_stack(pick: Pick, shape: Shape, norm: Callable) -> S.Stack:
     """A stack, its shared positions among it."""
     untied = pick(None, None, None, S.Untied(length=LENGTH), S.Untied(length=LENGTH, cls=True))
@@ -263,7 +279,8 @@ def draw_stack(pick: Pick, shape: Shape, norm: Callable) -> S.Stack:
     )
     own = selves(stack)
     onward = stack.reversible or not own or any(a.causal for a in own)
-    return dataclasses.replace(stack, convolution=None if onward else pick(None, beside))
+    stack = dataclasses.replace(stack, convolution=None if onward else pick(None, beside))
+    return draw_lora(pick, stack, shape.dim)
 
 
 def _with_shared(

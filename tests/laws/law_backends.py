@@ -14,7 +14,7 @@ from anyformer.ops import attend as attend_ops
 from anyformer.ops import chunked as chunked_ops
 from anyformer.ops import relative as relative_ops
 from tests.laws.cases import Case, all_same, case, each, pooled, same
-from tests.laws.law_padding import gradients, weighed
+from tests.laws.law_padding import gradients, packs, weighed
 
 FEW_SCORES = 40  # of one block: rows and queries are split
 FEW_QUERIES = 3
@@ -88,8 +88,7 @@ def _masks(c: Case) -> dict[str, Tensor]:
         hidden = c.rng.randrange(1, mask.shape[1] + 1)
         mask[0, slice(0, hidden) if c.rng.random() < 0.5 else slice(-hidden, None)] = 0
         found[side.mask] = mask
-    packs = c.spec.encoder is None and not c.spec.embed.memory and not c.main.is_image
-    if packs and not found and c.rng.random() < 0.5:
+    if packs(c.spec) and not found and c.rng.random() < 0.5:
         found["document_ids"] = torch.arange(c.length).expand(2, -1) // 4
     return found
 

@@ -66,10 +66,17 @@ def law_loss(spec: S.Model, seed: int) -> None:
     same(found, total / sum(at.stop - shift for at in lengths), "loss with padding")
 
 
+def packs(spec: S.Model) -> bool:
+    """Whether a model takes documents: not with memory tokens, an encoder or a question a row."""
+    asks = isinstance(spec.head, S.Span) and spec.head.token is not None
+    other = spec.encoder is not None or isinstance(spec.embed.source, S.Patches)
+    return not (asks or other or spec.embed.memory)
+
+
 def law_packed(spec: S.Model, seed: int) -> None:
     """6: documents packed into one row equal documents alone, and so do their gradients."""
-    if spec.embed.memory or spec.encoder is not None or isinstance(spec.embed.source, S.Patches):
-        return  # documents don't go with memory tokens, and a decoder of an encoder takes none
+    if not packs(spec):
+        return
     c = case(spec, seed, rows=1, length=12)
     cut = c.rng.randrange(1, 11)
     parts = [slice(0, cut), slice(cut, c.rng.choice((12, 11)))]

@@ -105,7 +105,9 @@ def draw_embed(pick: Pick, kind: str) -> S.Embed:
 def draw_head(pick: Pick, kind: str) -> S.Head | None:
     """From the stream to answers."""
     act = pick("gelu", "tanh", "relu2")
-    first = pick(None, None, S.Transform(act=act, norm=draw_norm(pick), bias=pick(True, False)))
+    block = {"hidden": pick(None, 5), "dropout": pick(0.0, 0.1)}
+    dense = S.Transform(act=act, norm=draw_norm(pick), bias=pick(True, False), **block)
+    first = pick(None, None, dense)
     options: list[S.Head | None] = [
         None,
         S.Project(size=3, transform=first, bias=pick(True, False), dropout=pick(0.0, 0.1)),
@@ -131,6 +133,8 @@ def draw_head(pick: Pick, kind: str) -> S.Head | None:
         )
         pads = S.Classes(count=3, pool="last", token=pick(1, 4), bias=False)
         options = [head, head, head, both, pads, *options]
+    if kind == "patches":
+        options.append(S.Pixels(stride=pick(None, None, 3)))
     return pick(*options)
 
 
@@ -188,9 +192,18 @@ def draw_model(pick: Pick, causal: bool | None = None) -> S.Model:
         encoder=encoder,
         share_tokens=share,
         bridge=bridge,
-        init=S.Init(std=pick(0.02, 0.1), depth_scaled=pick(False, True)),
+        init=S.Init(
+            std=pick(0.02, 0.1), depth_scaled=pick(False, True), fan=pick(False, False, True)
+        ),
     )
+    model = with_question(model) if pick(False, True) else model
     return with_mask_decoder(model) if pick(False, True) else model
+
+
+def with_question(model: S.Model) -> S.Model:
+    """The model with a token that ends a question, where its head looks for an answer."""
+    asked = S.override(model, "head.token", 3) if isinstance(model.head, S.Span) else model
+    return model if S.problems(asked) else asked
 
 
 def with_mask_decoder(model: S.Model) -> S.Model:

@@ -138,6 +138,10 @@ def a_product_is_not_counted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(flops, "_feedforward", lambda spec, dim, at: whole(spec, dim, at) // 2)
 
 
+def updates_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(flops, "lora_products", lambda model, at, twice: ())
+
+
 def dropout_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stack.F, "dropout", lambda x, rate: x)
 
@@ -169,6 +173,7 @@ class Mutation:
 
 EAGER = {"backend": "eager"}
 T5 = (S.Buckets(count=8, max_distance=20),)
+RELAXED = {"stack_schedule": S.Shared(unique=1), "stack_lora": S.Lora(rank=2)}
 MUTATIONS = [
     Mutation(sees_the_next, "1 causal", plain(**EAGER)),
     Mutation(prefix_of_one_more, "1 prefix", plain(**EAGER)),
@@ -187,6 +192,7 @@ MUTATIONS = [
     Mutation(hidden_rows_see_all, "8 masked row", crossing()),
     Mutation(top_k_of_fewer, "8 far k and window", plain(causal=False, weigh=S.TopK(k=3))),
     Mutation(a_product_is_not_counted, "9 flops", plain()),
+    Mutation(updates_are_not_counted, "9 flops", plain(**RELAXED)),
     Mutation(dropout_ignored, "training: dropout", plain()),
     Mutation(skipped_blocks_forget, "training: layer dropout", plain(stack_recurrence=8)),
     Mutation(wrong_activations_again, "training: reversible", plain(stack_reversible=True)),

@@ -11,6 +11,7 @@ from anyformer.recipes import recipe
 from anyformer.spec import (
     XL,
     ALiBi,
+    Beams,
     Buckets,
     Choices,
     Classes,
@@ -18,10 +19,12 @@ from anyformer.spec import (
     Detect,
     Disentangled,
     Distances,
+    Double,
     Gated,
     LayerNorm,
     Learned,
     Patches,
+    Pixels,
     Pooler,
     Project,
     ReZero,
@@ -79,10 +82,15 @@ CHANGES = [
     {"head": Choices(pool="mean", transform=Transform(norm=LayerNorm()), pool_dropout=0.1)},
     {"head": Classes(count=3, hidden=5, transform=Transform(bias=False))},
     {"head": Span(transform=Transform(act="relu"))},
+    {"head": Span(transform=Transform(hidden=5, norm=LayerNorm(), dropout=0.1))},
+    {"head": Classes(count=3, transform=Transform(hidden=5, bias=False))},
     {"head": Project(size=3, transform=Transform(norm=RMSNorm()))},
     {"head": Vocabulary(dense=True, dense_bias=False)},
     {"head": Span(dropout=0.1)},
     {"head": Detect()},
+    {"head": Beams(starts=3, ends=2, norm=LayerNorm(bias=False))},
+    {"head": Double(dropout=0.1)},
+    {"head": Double(tokens=Vocabulary(tied=False, bias=True), act="tanh")},
     {"head": None},
 ]
 NARROW = [
@@ -102,6 +110,8 @@ NARROW = [
     {"head": None, "embed.source": Values()},
     {"head": None, "embed.source": Patches(image=4, patch=2, bias=False)},
     {"head": Pooler(), "embed.dim": 8, "embed.source": Patches(image=4, patch=2, cls=False)},
+    {"head": Pixels(), "embed.dim": 8, "embed.source": Patches(image=4, patch=2, cls=False)},
+    {"head": Pixels(stride=3), "embed.source": Patches(image=4, patch=2), "stack.out": 8},
 ]
 APART = {"stack.distances": Distances(reach=4)}
 BUCKETS = {"stack.distances": Distances(reach=9, buckets=4, norm=LayerNorm())}
@@ -135,7 +145,7 @@ def inputs(spec):
     if isinstance(source, Values):
         return {"input_values": torch.randn(B, N, source.size or spec.dim)}
     ids = torch.randint(0, source.vocab, (B, N))
-    ids = ids.view(1, B, N) if isinstance(spec.head, Choices) else ids
+    ids = ids.view(1, B, N) if isinstance(spec.head, Choices | Double) else ids
     return {"input_ids": ids, "decoder_input_ids": ids} if spec.encoder else {"input_ids": ids}
 
 

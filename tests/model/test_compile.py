@@ -20,6 +20,7 @@ SWITCHES = {
     "top-k": {ATTENTION + "weigh": S.TopK(k=4)},
     "carry and memory": {ATTENTION + "carry": True, ATTENTION + "memory": 3},
     "memory tokens": {"embed.memory": 3},
+    "lora": {"stack.schedule": S.Shared(unique=1), "stack.lora": S.Lora(rank=2, bias=True)},
     "gated": {"stack.block.*.residual": S.Gated()},
 }
 

@@ -11,6 +11,7 @@ from anyformer.spec import (
     XL,
     Buckets,
     Gated,
+    Lora,
     Patches,
     Shared,
     Shaw,
@@ -75,6 +76,17 @@ def test_shared_blocks_count_once_as_parameters_and_each_time_as_flops():
     shared = override(deep, "stack.schedule", Shared(unique=1))
     assert count(shared, N).flops == count(deep, N).flops
     assert count(shared, N).parameters == count(SMALL, N).parameters
+
+
+def test_lora_by_hand():
+    deep = override(override(SMALL, "stack.depth", 3), "stack.schedule", Shared(unique=1))
+    relaxed = override(deep, "stack.lora", Lora(rank=2, on=("q", "down")))
+    more = {part.name: part for part in count(relaxed, N).parts}["lora"]
+    assert more.parameters == 3 * 2 * (D + D + 4 * D + D)
+    assert more.flops == 2 * N * more.parameters
+    assert count(relaxed, N).flops - count(deep, N).flops == more.flops
+    kept = [memory(spec, N, bytes_per=1).activations for spec in (deep, relaxed)]
+    assert kept[1] - kept[0] == 3 * N * 2 * 2
 
 
 def test_an_encoder_reads_the_same_length():

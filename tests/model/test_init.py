@@ -57,6 +57,11 @@ SPECS = {
         embed=S.Embed(source=S.Patches(image=8, patch=4), dim=6),
         head=S.Classes(count=3, hidden=5),
     ),
+    "relaxed": model_of(
+        EVERYTHING,
+        S.FeedForward(gated=True),
+        stack={"schedule": S.Shared(unique=1), "lora": S.Lora(rank=2, bias=True)},
+    ),
     "parallel": model_of(S.Parallel(branches=(S.Attention(heads=2), S.FeedForward()))),
     "choices": model_of(S.FeedForward(), head=S.Choices(hidden=5)),
     "span": model_of(S.FeedForward(), head=S.Span()),
@@ -66,9 +71,15 @@ SPECS = {
     "sparse": recipe("big-bird", dim=8, depth=1, heads=2, vocab=11, length=64, size=2),
     "disentangled": recipe("deberta-v2", dim=8, depth=2, heads=2, vocab=11, length=9),
     "transformed": model_of(S.FeedForward(), head=S.Span(transform=S.Transform())),
+    "block": model_of(S.FeedForward(), head=S.Span(transform=S.Transform(hidden=5))),
     "pretraining": model_of(
         S.FeedForward(),
         head=S.Pretraining(tokens=S.Vocabulary(dense=True, bias=True, norm=S.LayerNorm())),
+    ),
+    "beams": model_of(S.FeedForward(), head=S.Beams()),
+    "double": model_of(S.FeedForward(), head=S.Double()),
+    "pixels": model_of(
+        S.FeedForward(), embed=S.Embed(source=S.Patches(image=8, patch=4)), head=S.Pixels()
     ),
     "adaptive": model_of(
         S.FeedForward(),
@@ -175,3 +186,35 @@ def test_equal_seeds_give_equal_weights():
     torch.manual_seed(3)
     two = build(SPECS["tokens"]).state_dict()
     assert all(torch.equal(one[k], two[k]) for k in one)
+
+
+def test_fan_in_draws_what_t5_draws():
+    spec = recipe("t5", dim=128, depth=1, heads=4, head_dim=16, hidden=512, vocab=300)
+    model = build(S.override(spec, "head", S.Vocabulary(tied=False)))
+    drawn = {"embed.token": 1.0, "head": 128**-0.5, "stack.relative.0.table": 128**-0.5}
+    for side, feed in (("", 2), ("encoder.", 1)):
+        maps = {"q": (128 * 16) ** -0.5, "k": 128**-0.5, "v": 128**-0.5, "out": 64**-0.5}
+        drawn |= {f"{side}stack.blocks.0.0.branch.{name}": std for name, std in maps.items()}
+        drawn |= {f"{side}stack.blocks.0.{feed}.branch.up": 128**-0.5}
+        drawn |= {f"{side}stack.blocks.0.{feed}.branch.down": 512**-0.5}
+    weights = model.state_dict()
+    for name, std in drawn.items():
+        found = weights[name if name in weights else f"{name}.weight"].std().item()
+        assert found == pytest.approx(std, rel=0.15), name
+
+
+def test_fan_in_gives_scores_of_one_deviation_under_any_scale():
+    for scale in (None, 1.0, 0.5):
+        spec = model_of(S.Attention(heads=4, scale=scale), dim=128, init=S.Init(std=1.0, fan=True))
+        attention = build(spec).stack.blocks[0][0].branch
+        x = torch.randn(50, 128)
+        q, k = (map(x).view(50, 4, 32).transpose(0, 1) for map in (attention.q, attention.k))
+        scores = q @ k.transpose(1, 2) * (32**-0.5 if scale is None else scale)
+        assert scores.std().item() == pytest.approx(1.0, rel=0.2)
+
+
+def test_fan_in_and_depth_go_together():
+    init = S.Init(std=0.5, fan=True, depth_scaled=True)
+    model = build(model_of(S.FeedForward(), dim=128, init=init))
+    down = model.stack.blocks[0][0].branch.down.weight.std().item()
+    assert down == pytest.approx(0.5 * 512**-0.5 / 2, rel=0.1)

@@ -14,22 +14,28 @@ from anyformer.spec import (
     Convolution,
     Disentangled,
     Distances,
+    Double,
     Explicit,
     FeedForward,
     LayerNorm,
     Learned,
     Llama3,
     Looped,
+    Lora,
     Parallel,
     Patches,
+    Pixels,
     Pretraining,
     Rotary,
     Sandwich,
+    Shared,
     Sinusoidal,
+    Span,
     Sublayer,
     Superblocks,
     Tokens,
     Untied,
+    Vocabulary,
     Yarn,
     check,
     override,
@@ -96,6 +102,11 @@ CASES = {
         },
         {"stack.own": ()},
     ),
+    "lora adapts something": (
+        ENCODER,
+        {"stack.lora": Lora()},
+        {"stack.schedule": Shared(unique=1)},
+    ),
     "reversible": (
         ENCODER,
         {"stack.reversible": True, "stack.block.0.place": "post"},
@@ -120,6 +131,11 @@ CASES = {
         {"head": Classes(count=3, pool="marked")},
         {"head": Classes(count=3, pool="marked", token=1)},
     ),
+    "question before the answer": (
+        ENCODER,
+        {"head": Span(token=3), f"{SELF}.causal": True},
+        {f"{SELF}.causal": False},
+    ),
     "bands of tokens": (
         ENCODER,
         {"head": None, "embed.source": Tokens(vocab=11, cutoffs=(4, 3), shrink=2)},
@@ -134,6 +150,11 @@ CASES = {
         ENCODER,
         {"head": None, "embed.source": Patches(image=5, patch=2)},
         {"embed.source.image": 4},
+    ),
+    "pixels are of patches": (
+        ENCODER,
+        {"head": Pixels()},
+        {"embed.source": Patches(image=4, patch=2)},
     ),
     "types are for tokens": (
         ENCODER,
@@ -238,6 +259,8 @@ MORE = [
         {"head": None, "embed.source": Patches(image=4, patch=2), "embed.langs": 2},
     ),
     ("tied head", ENCODER, {"embed.source": Patches(image=4, patch=2), "head": Pretraining()}),
+    ("tied head", ENCODER, {"embed.source": Patches(image=4, patch=2), "head": Double()}),
+    ("enhanced mask decoder", ENCODER, {"head": Double(tokens=Vocabulary(enhanced=8))}),
     ("bands of tokens", PLAIN, {"embed.source": Tokens(vocab=11, cutoffs=(3,))}),
     ("bands of tokens", PLAIN, {"embed.source": Tokens(vocab=11, shrink=2)}),
     ("bands of tokens", PLAIN, {"embed.source": Tokens(vocab=11, cutoffs=(3,), shrink=17)}),
@@ -283,6 +306,16 @@ MORE = [
         {"stack.relative": (Buckets(),), SELF: FeedForward()},
     ),
     ("shared tokens", ENCODER, {"share_tokens": True}),
+    (
+        "lora adapts something",
+        override(ENCODER, "stack.schedule", Shared(unique=1)),
+        {"stack.lora": Lora(on=("q",)), "stack.own": ("attention",)},
+    ),
+    (
+        "lora adapts something",
+        override(ENCODER, "stack.schedule", Shared(unique=1)),
+        {"stack.lora": Lora(on=("gate",))},
+    ),
     ("plain encoder", BOTH, {"encoder.encoder": PLAIN, "encoder.stack.block": CROSSED}),
 ]
 
@@ -338,3 +371,11 @@ def test_sizes_of_heads():
 
 def test_a_norm_alone_breaks_nothing():
     assert broken(changed(ENCODER, {"stack.final_norm": LayerNorm(bias=False)})) == []
+
+
+def test_kinds_that_are_not_there_are_named_beside_other_problems():
+    wrong = {"stack.kinds": (5,), "head": Vocabulary(enhanced=8), "stack.lora": Lora(rank=2)}
+    spec = ENCODER
+    for path, value in wrong.items():
+        spec = override(spec, path, value)
+    assert any(problem.startswith("stack") for problem in problems(spec))

@@ -8,6 +8,7 @@ from anyformer.spec import (
     Explicit,
     FeedForward,
     Looped,
+    Lora,
     Plain,
     Sandwich,
     Shared,
@@ -83,6 +84,15 @@ def test_a_shared_schedule_takes_kinds_by_unique_block():
     found = blocks(Shared(unique=2), 4, others=((FEED,),))
     assert found.blocks == ((ATTENTION, FEED), (FEED,))
     assert found.schedule == (0, 0, 1, 1)
+
+
+def test_applications_of_a_shared_block_have_a_lora():
+    lora = Lora(rank=2)
+    found = blocks(Looped(core=1, loops=2), 4, lora=lora)
+    assert found.schedule == (0, 1, 2, 3)
+    assert found.lenders == (0, 1, 1, 3)
+    assert found.loras == (None, lora, lora, None)
+    assert (lora.scale, Lora(rank=2, alpha=3.0).scale) == (1.0, 1.5)
 
 
 def test_a_sandwich_has_no_list_of_its_own():

@@ -114,6 +114,8 @@ class Task:
     tied: tuple[str, ...] = ()  # their keys that repeat others and are left out of files
     prefix: str | None = None  # of the body's keys, where not the family's
     part: Part | None = None  # where the file holds one side of the model alone
+    older: Mapping[str, str] = field(default_factory=dict)  # a key -> what older files have for it
+    alias: Mapping[str, str] = field(default_factory=dict)  # a key of the body -> in the file
 
 
 @dataclass(frozen=True)
@@ -210,9 +212,9 @@ class Family:
 
     def rows(self, spec: S.Model, task: str) -> list[Row]:
         """All rows of a model with the head of a task."""
-        prefix, part = self.lead_of(task), self.tasks[task].part
+        prefix, part, alias = self.lead_of(task), self.tasks[task].part, self.tasks[task].alias
         body = [
-            Row(tuple(prefix + key for key in item.theirs), item.ours, item.steps)
+            Row(tuple(alias.get(k, prefix + k) for k in item.theirs), item.ours, item.steps)
             for item in (self.body(spec) if part is None else part.rows(spec))
         ]
         return [*body, *self.tasks[task].rows(spec)]

@@ -110,7 +110,7 @@ def _drawn_head(spec: S.Model) -> dict[str, Tensor]:
     """A head of its own, with fresh weights."""
     assert spec.head is not None
     head = build_part(spec.head, as_read(spec))
-    initialise(head, spec.init.std, spec.init.std)
+    initialise(head, spec.init, spec.dim)
     return {f"head.{key}": tensor for key, tensor in head.state_dict().items()}
 
 

@@ -114,27 +114,34 @@ def _named(
     """Keys as the rows spell them: today's names, the body's prefix there or not, no copies."""
     lead, part = family.lead_of(task), family.tasks[task].part
     leads = sorted({family.lead, *map(family.lead_of, family.tasks)}, key=len, reverse=True)
-    tied = set(family.tasks[task].tied) - {key for item in rows for key in item.theirs}
     bare_rows = family.rows(_spec_free(family), family.base)
     bodies = {k for item in bare_rows for k in item.theirs}
-    own = {key for item in rows for key in item.theirs if key.startswith(lead)}
+    known = {key for item in rows for key in item.theirs}
+    own = {key for key in known if key.startswith(lead)}
     bodies |= {_counted(key.removeprefix(lead)) for key in own}
+    tied = set(family.tasks[task].tied) - known
+    idle = tuple(end for end in family.ignore if not any(key.endswith(end) for key in known))
+    aliases = {v: family.lead + k for t in family.tasks.values() for k, v in t.alias.items()}
+    there = {lead + k: v for k, v in family.tasks[task].alias.items()}
     out: dict[str, Piece] = {}
     left: list[str] = []  # of a side that the task has no use for
     for key, tensor in tensors.items():
         for old, new in OLD_NAMES.items():
             key = key.replace(old, new)
-        if key.endswith(family.ignore) or key in tied:
+        key = aliases[key] if key in aliases and aliases[key] not in tensors else key
+        if key.endswith(idle) or key in tied:
             continue
         bare = key.removeprefix(next((start for start in leads if key.startswith(start)), ""))
         if part is not None and bare.startswith(part.leaves):
             left.append(key)
             continue
         bare = bare if part is None else part.alias.get(bare, bare)
-        out[lead + bare if _counted(bare) in bodies or task == family.base else key] = tensor
+        name = lead + bare if _counted(bare) in bodies or task == family.base else key
+        out[there.get(name, name)] = tensor
     if left:
         log.warning("%d weights of the other side are left out, %s first", len(left), left[0])
-    return out
+    older = {old: key for key, old in family.tasks[task].older.items() if key in known - out.keys()}
+    return {older.get(key, key): tensor for key, tensor in out.items()}
 
 
 def _counted(key: str) -> str:
@@ -215,8 +222,10 @@ def save(
     ours, rows = model.state_dict(), family.rows(model.spec, origin.task)
     known = {key for item in rows for key in item.ours}
     keymap.complain("the model has parameters without a row", set(ours) - known, known)
-    units = [_unit(item, ours) for item in rows if all(key in ours for key in item.ours)]
-    units += [_unit(keymap.row(key, key), origin.spare) for key in origin.spare]
+    rows = [item for item in rows if all(key in ours for key in item.ours)]
+    spare = origin.spare.keys() - {key for item in rows for key in item.theirs}
+    units = [_unit(item, ours) for item in rows]
+    units += [_unit(keymap.row(key, key), origin.spare) for key in sorted(spare)]
     native.write(folder, units, max_shard_size, {CONFIG: config})
     (folder / native.SPEC).unlink(missing_ok=True)  # of an earlier save, which it would belie
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anyformer import spec as S
 from anyformer.spec.parallel import kind_of
@@ -37,6 +37,8 @@ class Site:
     residual: str
     own: Norms  # its own norm, beside other branches
     norm: Norms  # the sublayer's, if there is one
+    lora: str = ""  # where the turn's own LoRA stands, if the stack has one
+    scale: float = 1.0  # of that LoRA
 
     @property
     def norms(self) -> Norms:
@@ -65,7 +67,11 @@ def sites(stack: S.Stack) -> Iterator[Site]:
             apart = "relative" in stack.own and sub.kind not in stack.own
             for i, leaf in enumerate(sub.leaves):
                 kind = kind_of(leaf)
-                yield _site(leaf, sub, i, (which, kind, counts[kind]), homes, apart)
+                site = _site(leaf, sub, i, (which, kind, counts[kind]), homes, apart)
+                if stack.lora is not None:
+                    at = f"stack.blocks.{b}.{j}.lora.{i}"
+                    site = replace(site, lora=at, scale=stack.lora.scale)
+                yield site
                 counts[kind] += 1
 
 

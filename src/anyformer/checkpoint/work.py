@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor
 
 from anyformer import spec as S
-from anyformer.checkpoint.conversions import Part, Piece, mean
+from anyformer.checkpoint.conversions import Part, Piece, convert, mean
 from anyformer.checkpoint.pairs import Match, Site, match, sites
+from anyformer.checkpoint.relax import Relax
 from anyformer.model.model import Model, build
 
 Pieces = dict[str, Piece]
@@ -103,7 +105,7 @@ class Work:
             pieces |= self._relatives([f"{lead}stack"], len(moved), len(leaves[0]))
             yield self._terms(f"{lead}{new}.", (mine, leaves[1]), sides, pieces)
         for new, turns in _by(found, lambda m: m.new.path):
-            yield self._branch(f"{lead}{new}.", turns, sides, lead)
+            yield from self._branch(f"{lead}{new}.", turns, sides, lead)
         for new, turns in _by(found, lambda m: m.new.residual):
             specs = turns[0].old.sub.residual, turns[0].new.sub.residual
             alike = type(specs[0]) is type(specs[1])
@@ -127,7 +129,10 @@ class Work:
             for name, piece in self._pieces([f"{path}.relative.{i}." for path in paths]).items()
         }
 
-    def _branch(self, prefix: str, turns: list[Match], sides: Sides, lead: str) -> tuple[str, Part]:
+    def _branch(
+        self, prefix: str, turns: list[Match], sides: Sides, lead: str
+    ) -> Iterator[tuple[str, Part]]:
+        """A branch, and the LoRA of each of its turns."""
         old, new = turns[0].old, turns[0].new
         pieces = self._pieces([f"{lead}{t.old.path}." for t in turns], ("relative",))
         part = self._part(prefix, (old.leaf, new.leaf), sides, pieces)
@@ -135,7 +140,14 @@ class Work:
         if isinstance(old.leaf, S.Attention) and isinstance(new.leaf, S.Attention):
             both = old.leaf.qk_norm, new.leaf.qk_norm
             part.norms = {"q_norm.": both, "k_norm.": both}
-        return prefix, part
+        relax, beside = Relax(turns, self.state, self.shapes, lead), list[tuple[str, Pieces]]()
+        if relax.concerned:
+            same = _unchanged(part)
+            part.pieces |= relax.merged(part.pieces, same)
+            beside = list(relax.updates(part.pieces, same))
+        yield prefix, part
+        for at, held in beside:
+            yield at, self._part(at, (None, None), sides, held)
 
     def _norms(self, found: list[Match], sides: Sides, lead: str) -> Iterator[tuple[str, Part]]:
         """Norms of branches and sublayers, each from the nearest one that stood there."""
@@ -173,7 +185,8 @@ class Work:
     def _head(self, sides: Sides, lead: str) -> Iterator[tuple[str, Part]]:
         """A head of the same kind; one of another kind starts fresh."""
         old, new, prefix = sides[0].head, sides[1].head, f"{lead}head."
-        if isinstance(old, S.Pretraining) and isinstance(new, S.Pretraining):
+        old_two = isinstance(old, S.Pretraining | S.Double)
+        if old_two and isinstance(new, S.Pretraining | S.Double):
             yield self._logits((old.tokens, new.tokens), sides, lead, f"{prefix}tokens.")
         if isinstance(old, S.Vocabulary) and isinstance(new, S.Vocabulary):
             yield self._logits((old, new), sides, lead, prefix)
@@ -211,6 +224,13 @@ def _by(found: list[Match], key: Callable[[Match], str]) -> list[tuple[str, list
     for turn in found:
         groups.setdefault(key(turn), []).append(turn)
     return list(groups.items())
+
+
+def _unchanged(part: Part) -> set[str]:
+    """The names of tensors that a part's conversion leaves as they are."""
+    tried = replace(part, pieces=dict(part.pieces))
+    made = convert(tried)
+    return {name for name in made if name in part.pieces and made[name] is part.pieces[name]}
 
 
 def _alike(state: dict[str, Tensor], one: str, other: str) -> bool:

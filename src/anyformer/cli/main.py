@@ -24,6 +24,12 @@ VERBS = {
     "diff": "compare two models",
     "convert": "turn a folder into safetensors, another format or another dtype",
     "verify": "compare a folder's outputs with those of Hugging Face's library",
+    "train": "train a model on texts with its paper's objective",
+    "finetune": "teach a model a task from records, and score it",
+    "evaluate": "score a model on a task, or on texts: loss, perplexity, bits per byte",
+    "resume": "go on with a run that stopped",
+    "data": "turn texts into token shards; list and fetch data sets",
+    "tokenizer": "train a tokenizer, or try one on a text",
     "complete": "print a completion script for bash or zsh",
 }
 

@@ -19,6 +19,7 @@ EXAMPLE = """\
 anyformer verify my-bert
 anyformer verify org/name --task masked-lm --tolerance 1e-4"""
 FIELDS = ("last_hidden_state", "pooler_output", "logits", "start_logits", "end_logits")
+FIELDS += ("mc_logits", "reconstruction")
 ROWS = 4
 
 
@@ -126,8 +127,10 @@ def drawn(ours: Model, theirs: Any, length: int, seed: int) -> dict[str, Tensor]
     from anyformer import spec as S
 
     spec, draw = ours.spec, torch.Generator().manual_seed(seed)
-    if isinstance(spec.head, S.Choices):
+    if isinstance(spec.head, S.Choices | S.Double):
         flat = drawn_ids(spec, theirs, length, draw)
+        if isinstance(spec.head, S.Double):  # which reads padding there
+            flat.pop("attention_mask")
         return {key: x.view(ROWS // 2, 2, -1) for key, x in flat.items()}
     reads = spec if spec.encoder is None else spec.encoder
     source = reads.embed.source

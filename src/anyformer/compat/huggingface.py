@@ -8,6 +8,7 @@ Model, and its class says which family and task it is.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -21,8 +22,8 @@ from anyformer.checkpoint.native import Origin
 from anyformer.compat.hf_config import Config, config_class, stem
 from anyformer.compat.hf_pairs import joined
 from anyformer.errors import CheckpointError, InputError, known_or_raise
+from anyformer.model.inputs import signed
 from anyformer.model.model import Model
-from anyformer.model.output import Output
 from anyformer.parts.init import initialise
 
 AUTO = {  # name -> task; None: the bare model, or whatever the folder has
@@ -37,6 +38,15 @@ AUTO = {  # name -> task; None: the bare model, or whatever the folder has
     "AutoModelForQuestionAnswering": "question-answering",
     "AutoModelForMultipleChoice": "multiple-choice",
     "AutoModelForImageClassification": "image-classification",
+    "AutoModelForMaskedImageModeling": "masked-image",
+}
+LABELS = {  # task -> the labels that a batch for it has, where not `labels`
+    "base": (),
+    "encoder": (),
+    "masked-image": (),
+    "question-answering": (),  # start_positions and end_positions, which the class's name says
+    "beam-question-answering": (),
+    "double-heads": ("labels", "mc_labels"),
 }
 SATISFIED = {  # options of from_pretrained that are always so here
     "use_safetensors": True,
@@ -51,6 +61,8 @@ class Named(Model):
 
     family: ClassVar[str]
     task: ClassVar[str | None]  # None: several, the config says which
+    generation_config: Any = None  # PEFT looks for it
+    _stated: tuple[S.Model, Config] | None = None  # the config, and of which spec
 
     def __init__(self, config: Config):
         fields = config.to_dict()
@@ -79,12 +91,13 @@ class Named(Model):
 
     @property
     def config(self) -> Config:
-        """The config of this model's spec."""
-        assert isinstance(self.origin, Origin)
-        family, task = FAMILIES[self.origin.family], self.origin.task
-        return config_class(self.origin.family)(
-            **family.config_of(self.spec, task, self.origin.config)
-        )
+        """The config of this model's spec, the same object as long as the spec is."""
+        if self._stated is None or self._stated[0] is not self.spec:
+            assert isinstance(self.origin, Origin)
+            family, task = FAMILIES[self.origin.family], self.origin.task
+            fields = family.config_of(self.spec, task, self.origin.config)
+            self._stated = (self.spec, config_class(self.origin.family)(**fields))
+        return self._stated[1]
 
     @property
     def device(self) -> torch.device:
@@ -96,9 +109,12 @@ class Named(Model):
         """The type of the weights."""
         return next(self.parameters()).dtype
 
-    def num_parameters(self, only_trainable: bool = False) -> int:
-        """How many numbers the model learns."""
-        return sum(p.numel() for p in self.parameters() if p.requires_grad or not only_trainable)
+    def num_parameters(self, only_trainable: bool = False, exclude_embeddings: bool = False) -> int:
+        """How many numbers the model learns, with or without its tables of vectors."""
+        tables = [m for m in self.modules() if isinstance(m, nn.Embedding)]
+        left_out = {id(m.weight) for m in tables if exclude_embeddings}
+        counted = [p for p in self.parameters() if id(p) not in left_out]
+        return sum(p.numel() for p in counted if p.requires_grad or not only_trainable)
 
     def get_input_embeddings(self) -> nn.Module | None:
         """The token table."""
@@ -112,16 +128,14 @@ class Named(Model):
         self.report = changed.report
         return self.embed.token
 
+    def prepare_inputs_for_generation(self, input_ids: Tensor, **given: Any) -> dict[str, Any]:
+        """The arguments of the next call; `generate` doesn't ask, PEFT looks for the name."""
+        return {"input_ids": input_ids, **given}
+
     def init_weights(self) -> None:
         """Draw all weights anew."""
-        initialise(self, self.spec.init.std, self.spec.init.std)
-
-    def forward(  # type: ignore[override]
-        self, input_ids: Tensor | None = None, return_dict: bool = True, **named: Any
-    ) -> Output | tuple[Any, ...]:
-        """Read one batch; with return_dict=False the answer is a tuple."""
-        out = super().forward(input_ids, **named)
-        return out if return_dict else out.to_tuple()
+        for model in (self, self.encoder) if self.encoder is not None else (self,):
+            initialise(model, model.spec.init, model.spec.dim, len(model.stack.schedule))
 
 
 def _pretrained(
@@ -203,6 +217,27 @@ def _architectures() -> dict[str, tuple[str, str | None]]:
     return found
 
 
+def _labels(family: str, task: str | None) -> tuple[str, ...]:
+    """The labels that a batch for a task has."""
+    if task == "pretraining":
+        head = FAMILIES[family].spec_of({"model_type": family}, task).head
+        assert isinstance(head, S.Pretraining)
+        beside = "next_sentence_label" if head.asks == "next" else "sentence_order_label"
+        return ("labels", beside)
+    return LABELS.get(task or "", ("labels",))
+
+
+def _forward(labels: tuple[str, ...]) -> Callable[..., Any]:
+    """A model's forward with a signature of its own, where transformers' Trainer finds labels."""
+
+    @signed(*labels)
+    def forward(self: Model, input_ids: Tensor | None = None, **named: Any) -> Any:
+        """Read one batch; see anyformer.model.inputs.Inputs for the arguments."""
+        return Model.forward(self, input_ids, **named)
+
+    return forward
+
+
 _MADE: dict[str, type] = {}
 
 
@@ -214,6 +249,7 @@ def model_class(name: str) -> type[Any]:
         said |= {
             "config_class": config_class(family),
             "__doc__": f"{family}, {task or 'any task'}.",
+            "forward": _forward(_labels(family, task)),
         }
         _MADE[name] = type(name, (Named,), said)
     return _MADE[name]

@@ -11,23 +11,28 @@ from dataclasses import replace
 
 from anyformer.errors import SpecError
 from anyformer.model.census_attention import attention, distances, relatives, self_attention, untied
+from anyformer.model.census_lora import additions
 from anyformer.model.entry import Entry, dropout, entry, linear, norm, notes, table
 from anyformer.spec import (
     Absolute,
     Adaptive,
+    Beams,
     Choices,
     Classes,
     Convolution,
     Detect,
+    Double,
     Embed,
     FeedForward,
     Gated,
     Head,
     Leaf,
     Learned,
+    Lora,
     Model,
     Parallel,
     Patches,
+    Pixels,
     Pooler,
     Pretraining,
     Project,
@@ -43,7 +48,7 @@ from anyformer.spec import (
     layout,
 )
 from anyformer.spec.schedule import closing
-from anyformer.spec.walk import as_read
+from anyformer.spec.walk import as_read, lora_of
 
 EMBED_TOLD = ("source", "dim", "position", "types", "langs", "norm", "bias", "dropout", "memory")
 STACK_TOLD = ("block", "others", "kinds", "final_norm", "out", "relative", "untied", "distances")
@@ -158,16 +163,21 @@ def _convolution(spec: Convolution, dim: int) -> Entry:
 def _blocks(spec: Stack, dim: int) -> Iterator[Entry]:
     """One entry for each run of equal blocks."""
     plan, start = layout(spec), 0
-    blocks = [(b, plan.lenders[i] != i) for i, b in enumerate(plan.blocks)]
-    for i, (block, lent) in enumerate(blocks):
-        if i + 1 == len(blocks) or blocks[i + 1] != (block, lent):
-            subs = tuple(held(sub, dim, spec.own, lent, str(j)) for j, sub in enumerate(block))
+    lent = [lender != i for i, lender in enumerate(plan.lenders)]
+    blocks = [*zip(plan.blocks, lent, plan.loras, strict=True)]
+    for i, (block, by, lora) in enumerate(blocks):
+        if i + 1 == len(blocks) or blocks[i + 1] != (block, by, lora):
+            named = [(sub, str(j)) for j, sub in enumerate(block)]
+            subs = tuple(held(sub, dim, spec.own, (by, lora), name) for sub, name in named)
             yield Entry(str(start), "Block", children=subs, repeats=i + 1 - start)
             start = i + 1
 
 
-def held(spec: Sublayer, dim: int, own: tuple[str, ...], lent: bool, name: str = "") -> Entry:
-    """The modules that a sublayer has itself, where it has some of its own or is lent others."""
+def held(
+    spec: Sublayer, dim: int, own: tuple[str, ...], by: tuple[bool, Lora | None], name: str = ""
+) -> Entry:
+    """The modules that a sublayer has itself; `by`: whether it is lent others, and its LoRA."""
+    lent, lora = by[0], lora_of(by[1], own, spec, dim)
     whole, found = sublayer(name, spec, dim), list[Entry]()
     parts = {"norm": "norm", "after": "norm", "residual": "gain", "branch": spec.kind}
     for child in whole.children:
@@ -177,6 +187,7 @@ def held(spec: Sublayer, dim: int, own: tuple[str, ...], lent: bool, name: str =
             child = replace(child, children=rest)
         if not lent or parts.get(child.name) in own:
             found.append(child)
+    found += [additions(lora, spec, dim)] if lora else []
     return replace(whole, children=tuple(found))
 
 
@@ -255,11 +266,11 @@ def _head(spec: Head, model: Model) -> Entry:
             return _vocabulary(spec, model)
         case Adaptive():
             return _adaptive(spec, model)
-        case Pretraining():
-            pair = Classes(count=2, hidden=dim, act=spec.act, dropout=spec.dropout)
-            parts = (("tokens", spec.tokens), ("pair", pair))
-            both = [replace(_head(part, model), name=name) for name, part in parts]
-            return entry("head", kind, *both, detail=f"asks={spec.asks}")
+        case Pretraining() | Double():
+            return _two(spec, model)
+        case Pixels():
+            out = linear("out", dim, square(spec, model), bias=True)
+            return entry("head", kind, out, detail=told, mask=(model.embed.dim or dim,))
         case Classes() | Choices():
             one = isinstance(spec, Choices)
             width = spec.hidden or dim
@@ -267,9 +278,12 @@ def _head(spec: Head, model: Model) -> Entry:
             out = linear("out", width, 1 if one else spec.count, one or spec.bias)
             first = _transform(spec.transform, dim)
             return entry("head", kind, first, hidden, dropout(spec.dropout), out, detail=told)
-        case Span():
-            out = linear("out", dim, 2, bias=True)
-            return entry("head", kind, _transform(spec.transform, dim), dropout(spec.dropout), out)
+        case Beams():
+            return _beams(spec, dim)
+        case Span() | Project():
+            size, bias = (2, True) if isinstance(spec, Span) else (spec.size, spec.bias)
+            out, first = linear("out", dim, size, bias), _transform(spec.transform, dim)
+            return entry("head", kind, first, dropout(spec.dropout), out, detail=told)
         case Detect():
             dense = linear("dense", dim, dim, bias=True)
             return entry("head", kind, dense, linear("out", dim, 1, bias=True), detail=told)
@@ -277,18 +291,33 @@ def _head(spec: Head, model: Model) -> Entry:
             return entry(
                 "head", kind, linear("dense", dim, dim, bias=True), detail=f"act={spec.act}"
             )
-        case Project():
-            out = linear("out", dim, spec.size, spec.bias)
-            return entry("head", kind, _transform(spec.transform, dim), dropout(spec.dropout), out)
+
+
+def _beams(spec: Beams, dim: int) -> Entry:
+    ones = [linear(name, dim, 1, name != "answer") for name in ("start", "end", "answer")]
+    wide = [linear(name, 2 * dim, dim, bias=True) for name in ("join", "judge")]
+    told = notes(spec, "norm")
+    return entry("head", "Beams", *ones, *wide, norm("norm", spec.norm, dim), detail=told)
+
+
+def _two(spec: Pretraining | Double, model: Model) -> Entry:
+    """Tokens and something of the whole sequence beside them."""
+    tokens, kind = replace(_vocabulary(spec.tokens, model), name="tokens"), type(spec).__name__
+    if isinstance(spec, Double):
+        out = linear("out", model.dim, 1, bias=True)
+        return entry("head", kind, tokens, dropout(spec.dropout), out, detail=f"act={spec.act}")
+    pair = Classes(count=2, hidden=model.dim, act=spec.act, dropout=spec.dropout)
+    other = replace(_head(pair, model), name="pair")
+    return entry("head", kind, tokens, other, detail=f"asks={spec.asks}")
 
 
 def _transform(spec: Transform | None, dim: int) -> Entry | None:
     if spec is None:
         return None
-    dense = linear("dense", dim, dim, spec.bias)
-    return entry(
-        "transform", "Transform", dense, norm("norm", spec.norm, dim), detail=f"act={spec.act}"
-    )
+    dense = linear("dense", dim, spec.hidden or dim, spec.bias)
+    down = linear("down", spec.hidden, dim, spec.bias) if spec.hidden else None
+    last, told = norm("norm", spec.norm, dim), f"act={spec.act}"
+    return entry("transform", "Transform", dense, down, last, detail=told)
 
 
 def _vocabulary(spec: Vocabulary, model: Model) -> Entry:
@@ -325,6 +354,14 @@ def vocabulary(model: Model) -> int:
     if not isinstance(model.embed.source, Tokens):
         raise SpecError("a vocabulary head needs a model that reads tokens")
     return model.embed.source.vocab
+
+
+def square(spec: Pixels, model: Model) -> int:
+    """Numbers of the square of an image that a patch gives."""
+    source = model.embed.source
+    if not isinstance(source, Patches):
+        raise SpecError("a Pixels head needs a model that reads patches")
+    return (spec.stride or source.patch) ** 2 * source.channels
 
 
 def head_width(spec: Vocabulary, model: Model) -> int:

@@ -38,6 +38,9 @@ def check_call(spec: S.Model, given: Inputs) -> None:
         raise InputError("prefix_lengths are for causal attention: every position here sees all")
     if given.document_ids is not None and (given.use_cache or given.return_mems):
         raise InputError("document_ids don't go with use_cache or return_mems: they would be lost")
+    asks = isinstance(spec.head, S.Span) and spec.head.token is not None
+    if asks and given.document_ids is not None:
+        raise InputError("document_ids don't go with head.token, which ends one question a row")
     if given.output_hidden_states and spec.stack.reversible:
         raise InputError("output_hidden_states: a reversible stack keeps no hidden states")
 
@@ -115,6 +118,9 @@ def check_labels(spec: S.Model, seq: Sequence, given: Inputs, choices: int) -> N
     """Raise unless labels fit the logits that the model's head will give."""
     _check_span(spec, seq, given)
     _check_pair(spec, seq, given)
+    _check_choice(spec, seq, given, choices)
+    _check_hidden(spec, given)
+    _check_beams(spec, seq, given)
     labels = given.labels
     if labels is None:
         return
@@ -125,7 +131,7 @@ def check_labels(spec: S.Model, seq: Sequence, given: Inputs, choices: int) -> N
         raise InputError(
             f"labels must be integers of shape {shape}, not {labels.dtype} {tuple(labels.shape)}"
         )
-    if predicts_next(spec) and shape[1] < 2:
+    if predicts_next(spec) and shape[-1] < 2:
         raise InputError("labels of one position have no next token: give two positions at least")
     if readable(labels):
         bad = labels[((labels < 0) | (labels >= count)) & (labels != IGNORED)]
@@ -144,9 +150,10 @@ def _check_numbers(labels: Tensor, rows: int, count: int) -> None:
 
 def _check_span(spec: S.Model, seq: Sequence, given: Inputs) -> None:
     ends = {n: getattr(given, n) for n in ("start_positions", "end_positions")}
-    if isinstance(spec.head, S.Span) and given.labels is not None:
+    asked = isinstance(spec.head, S.Span | S.Beams)
+    if asked and given.labels is not None:
         raise InputError("labels: this model's answers are start_positions and end_positions")
-    if not isinstance(spec.head, S.Span):
+    if not asked:
         return _refuse(given, tuple(ends), "this model has no Span head")
     if sum(value is None for value in ends.values()) == 1:
         raise InputError("start_positions and end_positions go together: pass both")
@@ -167,6 +174,60 @@ def _check_pair(spec: S.Model, seq: Sequence, given: Inputs) -> None:
             raise InputError(f"{name} holds 0 and 1 alone")
 
 
+def _check_choice(spec: S.Model, seq: Sequence, given: Inputs, choices: int) -> None:
+    """Positions (B·C,) inside their sequences and labels (B,) of choices, for a Double head."""
+    if not isinstance(spec.head, S.Double):
+        return _refuse(given, ("mc_token_ids", "mc_labels"), "this model has no Double head")
+    rows, length = seq.x.shape[:2]
+    shaped("mc_token_ids", given.mc_token_ids, [(rows,)])
+    shaped("mc_labels", given.mc_labels, [(rows // choices,)])
+    _check_below("mc_token_ids", given.mc_token_ids, length)
+    _check_below("mc_labels", given.mc_labels, choices)
+
+
+def _check_below(name: str, value: Tensor | None, count: int) -> None:
+    if value is None or not readable(value):
+        return
+    bad = value[(value < 0) | (value >= count)]
+    if bad.numel():
+        raise InputError(f"{name} hold {int(bad[0])}, outside 0..{count - 1}")
+
+
+def _check_hidden(spec: S.Model, given: Inputs) -> None:
+    """Booleans (B, patches), where a head that restores the image gives patches of its size."""
+    source, image = spec.embed.source, given.pixel_values
+    if not isinstance(spec.head, S.Pixels) or not isinstance(source, S.Patches) or image is None:
+        return _refuse(given, ("bool_masked_pos",), "this model has no Pixels head")
+    patches = (source.image // source.patch) ** 2
+    shaped("bool_masked_pos", given.bool_masked_pos, [(image.shape[0], patches)])
+    if spec.head.stride not in (None, source.patch):
+        reason = "the image comes back in another size: set head.stride to None in the spec"
+        _refuse(given, ("bool_masked_pos",), reason)
+
+
+def _check_beams(spec: S.Model, seq: Sequence, given: Inputs) -> None:
+    """Positions inside the row, a mask (B, N) and labels (B,), and room for the beams."""
+    head, names = spec.head, ("cls_index", "is_impossible", "p_mask")
+    if not isinstance(head, S.Beams):
+        return _refuse(given, names, "this model has no Beams head")
+    rows, length = seq.x.shape[:2]
+    for name in ("start_positions", "end_positions", "cls_index"):
+        shaped(name, getattr(given, name), [(rows,)])
+        _check_below(name, getattr(given, name), length)
+    for name, shape in (("is_impossible", (rows,)), ("p_mask", (rows, length))):
+        value: Tensor | None = getattr(given, name)
+        shaped(name, None if value is None else value.bool(), [shape])
+    if given.is_impossible is not None and (
+        given.cls_index is None or given.start_positions is None
+    ):
+        raise InputError("is_impossible goes with start_positions, end_positions and cls_index")
+    if given.start_positions is None and length < max(head.starts, head.ends):
+        raise InputError(
+            f"{seq.name} have {length} positions, but head.starts and head.ends ask for "
+            f"{head.starts} and {head.ends} of them"
+        )
+
+
 def _logits(spec: S.Model, seq: Sequence, choices: int) -> tuple[tuple[int, ...], int]:
     """The shape of the labels that a model's logits answer, and the number of their classes."""
     head, source, rows = spec.head, spec.embed.source, seq.x.shape[0]
@@ -175,6 +236,8 @@ def _logits(spec: S.Model, seq: Sequence, choices: int) -> tuple[tuple[int, ...]
     if isinstance(head, S.Choices):
         return (rows // choices,), choices
     length = seq.x.shape[1]
+    if isinstance(head, S.Double) and isinstance(source, S.Tokens):
+        return (rows // choices, choices, length), source.vocab
     if isinstance(source, S.Patches):
         length = (source.image // source.patch) ** 2 + source.cls
     if isinstance(head, S.Vocabulary | S.Adaptive | S.Pretraining) and isinstance(source, S.Tokens):
@@ -187,8 +250,9 @@ def _logits(spec: S.Model, seq: Sequence, choices: int) -> tuple[tuple[int, ...]
 def predicts_next(spec: S.Model) -> bool:
     """Whether labels are those of the next position: a causal model without encoder."""
     causal = all(a.causal for a in _selves(spec.stack))
-    shifts = isinstance(spec.head, S.Vocabulary) and spec.head.shift
-    shifts = shifts or isinstance(spec.head, S.Adaptive)
+    head = spec.head.tokens if isinstance(spec.head, S.Double) else spec.head
+    shifts = isinstance(head, S.Vocabulary) and head.shift
+    shifts = shifts or isinstance(head, S.Adaptive)
     return spec.encoder is None and causal and shifts
 
 

@@ -7,26 +7,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anyformer.errors import SpecError
-from anyformer.model.census import census, held, vocabulary
+from anyformer.model.census import census, held, square, vocabulary
 from anyformer.model.entry import Entry
-from anyformer.model.flops import applications, flops, positions, sizes
+from anyformer.model.flops import applications, flops, lora_products, positions, sizes
 from anyformer.spec import (
     Adaptive,
     Attention,
+    Beams,
     Choices,
     Classes,
     Detect,
+    Double,
     FeedForward,
     Leaf,
     Learned,
     Model,
     Parallel,
     Patches,
+    Pixels,
     Pooler,
     Pretraining,
     Project,
     Span,
     Sublayer,
+    Transform,
     Untied,
     Vocabulary,
     layout,
@@ -35,7 +39,16 @@ from anyformer.spec.parallel import kind_of
 from anyformer.spec.walk import as_read, head_dim, models, qk_dim
 
 DEFAULT_LENGTH = 512
-STACK_PARTS = ("positions", "attention", "cross", "feedforward", "norms", "residuals", "out")
+STACK_PARTS = (
+    "positions",
+    "attention",
+    "cross",
+    "feedforward",
+    "lora",
+    "norms",
+    "residuals",
+    "out",
+)
 
 
 @dataclass(frozen=True)
@@ -137,7 +150,8 @@ def _stack_parameters(spec: Model, tree: Entry) -> dict[str, int]:
             found[part] += child.size()
     plan = layout(spec.stack)
     lent = [lender != i for i, lender in enumerate(plan.lenders)]
-    uses = Counter((sub, by) for block, by in zip(plan.blocks, lent, strict=True) for sub in block)
+    ways = zip(plan.blocks, zip(lent, plan.loras, strict=True), strict=True)
+    uses = Counter((sub, by) for block, by in ways for sub in block)
     for (sub, by), times in uses.items():
         for part, number in _shares(sub, held(sub, spec.dim, spec.stack.own, by)):
             found[part] += number * times
@@ -150,7 +164,8 @@ def _shares(sub: Sublayer, tree: Entry) -> Iterator[tuple[str, int]]:
         if child.name == "relative":
             yield sub.kind, child.size()
         elif child.name != "branch":
-            yield "residuals" if child.name == "residual" else "norms", child.size()
+            parts = {"residual": "residuals", "lora": "lora"}
+            yield parts.get(child.name, "norms"), child.size()
         elif sub.kind != "parallel":
             yield sub.kind, child.size()
         else:
@@ -197,7 +212,8 @@ def _activations(model: Model, length: int, batch: int) -> int:
     at = sizes(model, length, batch)
     each = [batch * _kept(sub, model.dim, at.rows, at.source) for sub in applications(model.stack)]
     streams = 2 * batch * at.rows * model.dim
-    stack = streams + max(each) if model.stack.reversible else sum(each)
+    inner = sum(rows * rank for rows, rank, _ in lora_products(model, at))
+    stack = streams + max(each) if model.stack.reversible else sum(each) + inner
     ends = batch * at.rows * model.dim * (2 if model.stack.final_norm else 1)
     return stack + ends + _head(as_read(model), length, batch)
 
@@ -226,25 +242,33 @@ def _words(head: Vocabulary | Adaptive, model: Model) -> int:
     return vocabulary(model) + (2 * model.dim if head.dense else 0)
 
 
+def _transform(first: Transform | None, dim: int) -> int:
+    """Numbers that a dense layer or a block before the last map keeps for one position."""
+    return 0 if first is None else 2 * (dim + (first.hidden or 0))
+
+
 def _head(model: Model, length: int, batch: int) -> int:
     """Numbers that the head keeps: its outputs, and the input of its last product."""
     rows = batch * positions(model, length)
     match model.head:
         case Vocabulary() | Adaptive():
             return rows * _words(model.head, model)
-        case Pretraining(tokens=tokens):
-            return rows * _words(tokens, model) + batch * (2 + 2 * model.dim)
-        case Classes(count=classes, hidden=hidden, transform=first):
-            return batch * (classes + 2 * (hidden or 0) + (2 * model.dim if first else 0))
-        case Choices(hidden=hidden, transform=first):
-            return batch * (1 + 2 * (hidden or 0) + (2 * model.dim if first else 0))
-        case Span(transform=first):
-            return rows * (2 + (2 * model.dim if first else 0))
+        case Pretraining(tokens=tokens) | Double(tokens=tokens):
+            pair = isinstance(model.head, Pretraining)
+            return rows * _words(tokens, model) + batch * (2 + 2 * model.dim if pair else 1)
+        case Pixels():
+            return rows * square(model.head, model)
+        case Classes(hidden=hidden, transform=first) | Choices(hidden=hidden, transform=first):
+            classes = model.head.count if isinstance(model.head, Classes) else 1
+            return batch * (classes + 2 * (hidden or 0) + _transform(first, model.dim))
+        case Beams(starts=starts):
+            return rows * (1 + starts * (1 + 2 * model.dim)) + batch * 4 * model.dim
+        case Span(transform=first) | Project(transform=first):
+            size = model.head.size if isinstance(model.head, Project) else 2
+            return rows * (size + _transform(first, model.dim))
         case Detect():
             return rows * (1 + 2 * model.dim)
         case Pooler():
             return batch * 2 * model.dim
-        case Project(size=size, transform=first):
-            return rows * (size + (2 * model.dim if first else 0))
         case None:
             return 0

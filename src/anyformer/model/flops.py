@@ -8,25 +8,29 @@ Letters: B batch, Q queries, S positions that are read, H heads, G key heads.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from anyformer.model.census import head_width, vocabulary
+from anyformer.model.census import head_width, square, vocabulary
 from anyformer.model.census_attention import self_attention
 from anyformer.spec import (
     XL,
     Adaptive,
     Attention,
+    Beams,
     Choices,
     Classes,
     Detect,
     Disentangled,
+    Double,
     FeedForward,
     Gated,
     Leaf,
     Model,
     Patches,
+    Pixels,
     Pooler,
     Pretraining,
     Relative,
@@ -35,13 +39,14 @@ from anyformer.spec import (
     Stack,
     Sublayer,
     Tokens,
+    Transform,
     Values,
     Vocabulary,
     layout,
 )
 from anyformer.spec.model import ends
 from anyformer.spec.parallel import kind_of
-from anyformer.spec.walk import as_read, head_dim, qk_dim
+from anyformer.spec.walk import as_read, head_dim, lora_of, qk_dim, updates
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,7 @@ def flops(model: Model, length: int, batch: int = 1) -> Counter[str]:
             found[kind_of(leaf)] += _leaf(leaf, model, at, carried)
         if isinstance(sub.residual, Gated):
             found["residuals"] += 2 * at.batch * at.rows * 6 * model.dim**2
+    found["lora"] = sum(2 * math.prod(one) for one in lora_products(model, at, twice))
     found["out"] = 2 * batch * at.rows * model.dim * (model.stack.out or 0)
     found["head"] = _head(as_read(model), batch * positions(model, length), batch)
     if model.encoder:
@@ -174,6 +180,30 @@ def _disentangled(spec: Attention, model: Model, rows: int) -> int:
     return 2 * (last - first + 1) * model.dim * keys * maps
 
 
+def lora_products(model: Model, at: Sizes, twice: bool = False) -> Iterator[tuple[int, int, int]]:
+    """Rows, rank, and inputs and outputs together of every update of every application."""
+    stack, plan = model.stack, layout(model.stack)
+    for i in (*plan.schedule, *(plan.schedule[-1:] if twice else ())):
+        for sub in plan.blocks[i]:
+            lora = lora_of(plan.loras[i], stack.own, sub, model.dim)
+            for leaf in sub.leaves:
+                found = {} if lora is None else updates(lora, leaf, model.dim)
+                for name, ((rank, into, out), _) in found.items():
+                    yield _update_rows(name, leaf, model, at), rank, into + out
+
+
+def _update_rows(name: str, leaf: Leaf, model: Model, at: Sizes) -> int:
+    """Rows that a linear map of a branch reads: positions, and distances where they share it."""
+    if isinstance(leaf, FeedForward):
+        return at.batch * at.rows
+    rows = at.batch * (at.source if leaf.cross and name in ("k", "v") else at.rows)
+    apart, distances = leaf.disentangled, model.stack.distances
+    if apart is None or distances is None or not apart.shared:
+        return rows
+    first, last = distances.rows(1 - at.rows, at.rows - 1)
+    return rows + (last - first + 1) * {"k": apart.c2p, "q": apart.p2c}.get(name, False)
+
+
 def _projected(terms: tuple[Relative, ...], spec: Attention, dim: int, rows: int) -> int:
     """Transformer-XL's projection of the sinusoids of all distances, and its bias by distance."""
     width = spec.heads * qk_dim(spec, dim)
@@ -209,18 +239,33 @@ def _head(model: Model, rows: int, batch: int) -> int:
         return 2 * rows * _vocabulary(head, model)
     if isinstance(head, Adaptive):
         return 2 * rows * _adaptive(head, model)
-    if isinstance(head, Pretraining):
-        return 2 * rows * _vocabulary(head.tokens, model) + 2 * batch * dim * (dim + 2)
+    if isinstance(head, Pretraining | Double):
+        beside = dim * (dim + 2) if isinstance(head, Pretraining) else dim
+        return 2 * rows * _vocabulary(head.tokens, model) + 2 * batch * beside
+    if isinstance(head, Pixels):
+        source = model.embed.source
+        cls = batch if isinstance(source, Patches) and source.cls else 0
+        return 2 * (rows - cls) * dim * square(head, model)
+    if isinstance(head, Beams):  # without labels
+        whole = dim * (head.starts * dim + 2 * dim + 1)  # starts, an answer
+        return 2 * (rows * dim * (1 + dim + head.starts) + batch * whole)
     if isinstance(head, Classes | Choices):
         width, count = head.hidden or dim, head.count if isinstance(head, Classes) else 1
-        first = dim * dim if head.transform else 0
+        first = _transform(head.transform, dim)
         return 2 * batch * (first + (dim * width if head.hidden else 0) + width * count)
     if isinstance(head, Pooler):
         return 2 * batch * dim**2
     if isinstance(head, Detect):
         return 2 * rows * (dim**2 + dim)
     out = 2 if isinstance(head, Span) else head.size
-    return 2 * rows * dim * (out + (dim if head.transform else 0))
+    return 2 * rows * (dim * out + _transform(head.transform, dim))
+
+
+def _transform(first: Transform | None, dim: int) -> int:
+    """Multiplications of a dense layer, or of both maps of a block, for one position."""
+    if first is None:
+        return 0
+    return dim * dim if first.hidden is None else 2 * dim * first.hidden
 
 
 def _adaptive(head: Adaptive, model: Model) -> int:

@@ -18,6 +18,8 @@ from anyformer.parts.feedforward import ACTIVATIONS
 from anyformer.parts.init import Fresh
 from anyformer.spec.model import ends
 
+FAR = 1e6  # what a logit loses where no answer may be
+
 
 @part(S.Vocabulary)
 class Vocabulary(Fresh):
@@ -69,18 +71,21 @@ class Vocabulary(Fresh):
 
 @part(S.Transform)
 class Transform(nn.Module):
-    """A dense layer, an activation and a norm."""
+    """A dense layer, an activation and a norm, or a feed-forward block and a norm."""
 
     def __init__(self, spec: S.Transform, dim: int):
         super().__init__()
-        self.act = ACTIVATIONS[spec.act]
-        self.dense = nn.Linear(dim, dim, spec.bias)
+        self.spec, self.act = spec, ACTIVATIONS[spec.act]
+        self.dense = nn.Linear(dim, spec.hidden or dim, spec.bias)
+        self.down = nn.Linear(spec.hidden, dim, spec.bias) if spec.hidden is not None else None
         self.norm = build(spec.norm, dim) if spec.norm is not None else None
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., d) -> (..., d)."""
-        x = self.act(self.dense(x))
-        return x if self.norm is None else self.norm(x)
+        made = self.act(self.dense(_drop(self, x, self.spec.dropout)))
+        if self.down is not None:
+            made = x + _drop(self, self.down(made), self.spec.dropout)
+        return made if self.norm is None else self.norm(made)
 
 
 @part(S.Classes)
@@ -125,7 +130,7 @@ class Choices(nn.Module):
 
 @part(S.Span)
 class Span(nn.Module):
-    """Logits of the start and of the end of an answer, (B, N, 2)."""
+    """Logits of the start and of the end of an answer, (B, N, 2), far lower where none may be."""
 
     def __init__(self, spec: S.Span, model: S.Model):
         super().__init__()
@@ -134,9 +139,12 @@ class Span(nn.Module):
         self.out = nn.Linear(model.dim, 2)
 
     def forward(self, x: Tensor, keep: Tensor | None) -> Tensor:
-        """x (B, N, d) -> (B, N, 2)."""
+        """x (B, N, d) and where an answer may be, if a token tells -> (B, N, 2)."""
         x = x if self.transform is None else self.transform(x)
-        return self.out(_drop(self, x, self.spec.dropout))
+        logits = self.out(_drop(self, x, self.spec.dropout))
+        if self.spec.token is None or keep is None:
+            return logits
+        return torch.where(keep[..., None], logits, logits - FAR)
 
 
 @part(S.Detect)
@@ -232,6 +240,55 @@ class Pretraining(nn.Module):
     def forward(self, x: Tensor, keep: Tensor | None, table: Tensor | None) -> dict[str, Tensor]:
         """x (B, N, d), which positions are real and the token table -> both logits by name."""
         return {"prediction_logits": self.tokens(x, table), self.name: self.pair(x, keep)}
+
+
+@part(S.Double)
+class Double(nn.Module):
+    """Logits of every position's token (R, N, V) and one for each of R sequences (R, 1)."""
+
+    def __init__(self, spec: S.Double, model: S.Model):
+        super().__init__()
+        self.spec, self.tokens = spec, Vocabulary(spec.tokens, model)
+        self.out = nn.Linear(model.dim, 1)
+
+    def forward(
+        self, x: Tensor, keep: Tensor | None, at: Tensor | None, table: Tensor | None
+    ) -> dict[str, Tensor]:
+        """x (R, N, d), real positions, the one to judge by (R,), the token table -> both logits."""
+        rows = torch.arange(x.shape[0], device=x.device)
+        pooled = _drop(self, last(x, keep) if at is None else x[rows, at], self.spec.dropout)
+        chosen = ACTIVATIONS[self.spec.act](self.out(pooled))
+        return {"logits": self.tokens(x, table), "mc_logits": chosen}
+
+
+@part(S.Pixels)
+class Pixels(Fresh):
+    """An image (B, C, H, W) from its patches, and the vector that stands for hidden ones."""
+
+    def __init__(self, spec: S.Pixels, model: S.Model):
+        super().__init__()
+        source = model.embed.source
+        assert isinstance(source, S.Patches)
+        self.cls, self.side = int(source.cls), source.image // source.patch
+        self.stride = spec.stride or source.patch
+        self.mask = nn.Parameter(torch.empty(model.embed.dim or model.dim))
+        self.out = nn.Linear(model.dim, self.stride**2 * source.channels)
+
+    def fresh(self, std: float) -> None:
+        """Hidden patches are zeros at first."""
+        nn.init.zeros_(self.mask)
+
+    def hide(self, x: Tensor, hidden: Tensor | None) -> Tensor:
+        """Vectors (B, N, E), the mask's where patches (B, h·w) are hidden."""
+        if hidden is None:
+            return x
+        hidden = F.pad(hidden.bool(), (self.cls, 0))
+        return torch.where(hidden[..., None], self.mask.to(x.dtype), x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, N, d) -> (B, C, H, W)."""
+        grid = self.out(x[:, self.cls :]).mT.unflatten(2, (self.side, self.side))
+        return F.pixel_shuffle(grid, self.stride)
 
 
 def first(x: Tensor, keep: Tensor | None) -> Tensor:

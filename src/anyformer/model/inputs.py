@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -21,6 +23,7 @@ class Inputs:
     inputs_embeds: Tensor | None = None  # (B, N, E), in place of input_ids
     input_values: Tensor | None = None  # (B, N, size)
     pixel_values: Tensor | None = None  # (B, C, H, W)
+    bool_masked_pos: Tensor | None = None  # (B, patches): those that are hidden
     attention_mask: Tensor | None = None  # (B, N or K), 1 for real positions
     token_type_ids: Tensor | None = None  # (B, N)
     langs: Tensor | None = None  # (B, N): ids of languages
@@ -34,17 +37,43 @@ class Inputs:
     labels: Tensor | None = None
     next_sentence_label: Tensor | None = None  # (B,): 0 where the second sentence follows
     sentence_order_label: Tensor | None = None  # (B,): 0 where the sentences are in order
+    mc_token_ids: Tensor | None = None  # (B, C): the position that tells of a choice
+    mc_labels: Tensor | None = None  # (B,): the right choice
     start_positions: Tensor | None = None  # (B,): where answers start, from N on: they don't
     end_positions: Tensor | None = None  # (B,)
+    cls_index: Tensor | None = None  # (B,): the position that tells whether there is an answer
+    is_impossible: Tensor | None = None  # (B,): 1 where there is none
+    p_mask: Tensor | None = None  # (B, N): 1 where no answer may be
     past_key_values: Past | None = None
     use_cache: bool = False
     mems: Past | None = None
     return_mems: bool = False
     output_hidden_states: bool = False
     output_attentions: bool = False
+    return_dict: bool | None = None  # False: the answer is a tuple
 
 
 TYPES = {f.name: str(f.type) for f in fields(Inputs)}  # once: a compiled graph can't ask
+
+
+def signed(*labels: str) -> Callable[[Any], Any]:
+    """Give a forward a signature of all arguments, of those named after labels only these.
+
+    Libraries that feed a model, as transformers' Trainer does, look there for what it takes, and
+    count a batch as labelled where it has all labels of the signature.
+    """
+    made = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    for f in fields(Inputs):
+        if "label" not in f.name or f.name in labels:
+            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            kind = kind if f.name == "input_ids" else inspect.Parameter.KEYWORD_ONLY
+            made.append(inspect.Parameter(f.name, kind, default=f.default, annotation=f.type))
+
+    def sign(forward: Any) -> Any:
+        forward.__signature__ = inspect.Signature(made)
+        return forward
+
+    return sign
 
 
 @dataclass

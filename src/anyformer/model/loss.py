@@ -22,6 +22,10 @@ def loss_of(spec: S.Model, out: Output, given: Inputs) -> Tensor | None:
         return _span(out, given, mask)
     if isinstance(spec.head, S.Pretraining):
         return _pretraining(out, given)
+    if isinstance(spec.head, S.Beams):
+        return _beams(out, given)
+    if isinstance(spec.head, S.Pixels):
+        return _restored(spec, out, given)
     if given.labels is None:
         return None
     assert out.logits is not None
@@ -32,8 +36,41 @@ def loss_of(spec: S.Model, out: Output, given: Inputs) -> Tensor | None:
         measure = F.mse_loss if spec.head.answers == "numbers" else _yes_or_no
         return measure(logits, labels.view_as(logits).to(logits.dtype))
     if predicts_next(spec):
-        logits, labels = logits[:, :-1], labels[:, 1:]
+        logits, labels = logits[..., :-1, :], labels[..., 1:]
     return F.cross_entropy(logits.flatten(0, -2), labels.flatten().long(), ignore_index=IGNORED)
+
+
+def _beams(out: Output, given: Inputs) -> Tensor | None:
+    """The mean of both ends' cross-entropies, and half of that of there being no answer."""
+    if given.start_positions is None or given.end_positions is None:
+        return None
+    assert out.start_logits is not None and out.end_logits is not None
+    loss = F.cross_entropy(_wide(out.start_logits), given.start_positions.long())
+    loss = (loss + F.cross_entropy(_wide(out.end_logits), given.end_positions.long())) / 2
+    if given.is_impossible is None or out.cls_logits is None:
+        return loss
+    none = _wide(out.cls_logits)
+    return loss + _yes_or_no(none, given.is_impossible.to(none.dtype)) / 2
+
+
+def choice_loss(out: Output, given: Inputs) -> Tensor | None:
+    """The cross-entropy of choices (B, C) beside that of tokens."""
+    if out.mc_logits is None or given.mc_labels is None:
+        return None
+    return F.cross_entropy(_wide(out.mc_logits), given.mc_labels.long())
+
+
+def _restored(spec: S.Model, out: Output, given: Inputs) -> Tensor | None:
+    """The mean of absolute differences at pixels of hidden patches."""
+    source, hidden = spec.embed.source, given.bool_masked_pos
+    if hidden is None or not isinstance(source, S.Patches):
+        return None
+    assert out.reconstruction is not None and given.pixel_values is not None
+    side, size = source.image // source.patch, source.patch
+    seen = hidden.bool().view(-1, 1, side, side)
+    seen = seen.repeat_interleave(size, 2).repeat_interleave(size, 3)  # (B, 1, H, W)
+    off = (_wide(out.reconstruction) - given.pixel_values).abs() * seen
+    return off.sum() / (seen.sum() + 1e-5) / source.channels
 
 
 def _span(out: Output, given: Inputs, mask: Tensor | None) -> Tensor | None:

@@ -12,21 +12,30 @@ from torch import Tensor, nn
 from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.model import begin
+from anyformer.model.beams import Beams
 from anyformer.model.checks import (
     check_call,
     check_context,
     check_labels,
     check_memory,
 )
-from anyformer.model.choices import flatten
+from anyformer.model.choices import flatten, unflatten
 from anyformer.model.embed import Embed
-from anyformer.model.heads import Adaptive, Choices, Pooler, Pretraining, Span, Vocabulary
-from anyformer.model.inputs import Inputs, Sequence, check_sequence, read, source_of, target_of
-from anyformer.model.loss import loss_of
+from anyformer.model.heads import Adaptive, Double, Pixels, Pooler, Pretraining, Span, Vocabulary
+from anyformer.model.inputs import (
+    Inputs,
+    Sequence,
+    check_sequence,
+    read,
+    signed,
+    source_of,
+    target_of,
+)
+from anyformer.model.loss import choice_loss, loss_of
 from anyformer.model.output import Output
-from anyformer.model.pool import pooled
+from anyformer.model.pool import pooled, typed
 from anyformer.model.shift import shift_labels
-from anyformer.model.stack import Stack
+from anyformer.model.stack import Block, Stack
 from anyformer.parts import build as build_part
 from anyformer.parts.init import initialise
 from anyformer.parts.state import Call, Past
@@ -50,15 +59,14 @@ class Model(nn.Module):
         self.bridge = None
         if spec.bridge and spec.encoder is not None:
             self.bridge = nn.Linear(spec.encoder.dim, spec.dim)
-        branch = spec.init.std
-        if spec.init.depth_scaled:
-            branch /= (2 * len(self.stack.schedule)) ** 0.5
+        blocks = len(self.stack.schedule)
         for new in (self.embed, self.stack if stack is None else None, self.head, self.bridge):
             if new is not None:  # the encoder has drawn its own weights, a stack that is given too
-                initialise(new, spec.init.std, branch)
+                initialise(new, spec.init, spec.dim, blocks)
 
-    def forward(self, input_ids: Tensor | None = None, **named: Any) -> Output:
-        """Read one batch; see anyformer.model.inputs.Inputs for the arguments."""
+    @signed("labels")
+    def forward(self, input_ids: Tensor | None = None, **named: Any) -> Any:
+        """Read one batch into an Output; see anyformer.model.inputs.Inputs for the arguments."""
         given = shift_labels(self.spec, read(input_ids, named))
         given, choices = flatten(self.spec, given)
         check_call(self.spec, given)
@@ -66,12 +74,12 @@ class Model(nn.Module):
         check_sequence(self.spec, seq, _past(given))
         check_memory(_past(given), seq.x.shape[0])
         check_labels(self.spec, seq, given, choices)
+        seq = typed(self.spec.head, seq, self.spec.embed.types)
         context, context_keep = self._context(given, seq.x.shape[0])
         out = self._decode(seq, given, context, context_keep)
-        if isinstance(self.head, Choices) and out.logits is not None:
-            out.logits = out.logits.view(-1, choices)
-        out.loss = loss_of(self.spec, out, given)
-        return out
+        unflatten(self.spec, out, choices)
+        out.loss, out.mc_loss = loss_of(self.spec, out, given), choice_loss(out, given)
+        return out.to_tuple() if given.return_dict is False else out
 
     def _context(self, given: Inputs, rows: int) -> tuple[Tensor | None, Tensor | None]:
         """The sequence that cross-attention reads, and which of its positions are real."""
@@ -103,6 +111,8 @@ class Model(nn.Module):
         table: Tensor | None = None,
     ) -> Output:
         vectors = seq.x if seq.embedded else self.embed.vectors(seq.x, table)
+        if isinstance(self.head, Pixels):
+            vectors = self.head.hide(vectors, given.bool_masked_pos)
         past = _past(given) or begin.primed(self.spec.stack, seq.mask, vectors.device)
         memory = self.embed.memory if past is None else None
         pinned = self.spec.embed.memory
@@ -145,19 +155,28 @@ class Model(nn.Module):
             out.hidden_states = (*call.hidden, x)
         out.attentions = None if call.weights is None else tuple(call.weights)
         real = pooled(self.spec.head, seq, given, x.shape[1])
-        if isinstance(self.head, Vocabulary):
-            out.logits = self.head(x, self.token_table())
-        elif isinstance(self.head, Adaptive):
-            out.logits = self.head(x, self.embed)
-        elif isinstance(self.head, Pretraining):
-            out = replace(out, **self.head(x, real, self.token_table()))
-        elif isinstance(self.head, Pooler):
-            out.pooler_output = self.head(x, real)
-        elif isinstance(self.head, Span):
-            out.start_logits, out.end_logits = self.head(x, real).unbind(-1)
-        elif self.head is not None:
-            out.logits = self.head(x, real)
-        return out
+        return replace(out, **self._told(x, real, given))
+
+    def _told(self, x: Tensor, real: Tensor | None, given: Inputs) -> dict[str, Tensor]:
+        """The answers of the head by name, x (B, N, d) and where it is real."""
+        head, table = self.head, self.token_table()
+        if isinstance(head, Pretraining):
+            return head(x, real, table)
+        if isinstance(head, Double):
+            return head(x, real, given.mc_token_ids, table)
+        if isinstance(head, Span):
+            start, end = head(x, real).unbind(-1)
+            return {"start_logits": start, "end_logits": end}
+        if isinstance(head, Beams):
+            return head(x, real, given)
+        if isinstance(head, Pooler):
+            return {"pooler_output": head(x, real)}
+        if isinstance(head, Pixels):
+            return {"reconstruction": head(x)}
+        if isinstance(head, Vocabulary):
+            return {"logits": head(x, table)}
+        read = self.embed if isinstance(head, Adaptive) else real
+        return {} if head is None else {"logits": head(x, read)}
 
     def generate(self, *inputs: Any, **options: Any) -> Tensor:
         """Continue a batch of prompts; see anyformer.generate.generate."""
@@ -166,6 +185,21 @@ class Model(nn.Module):
     def save_pretrained(self, folder: Any, format: str | None = None, **options: Any) -> None:
         """Write the model to a folder that anyformer.load reads; see anyformer.checkpoint.save."""
         importlib.import_module("anyformer.checkpoint").save(self, folder, format, **options)
+
+    def gradient_checkpointing_enable(self, **options: Any) -> None:
+        """Compute activations inside blocks again in the backward pass; Trainer's name for it."""
+        kinds = options.pop("gradient_checkpointing_kwargs", None) or {}
+        if {k: v for k, v in {**options, **kinds}.items() if v and (k, v) != ("every_n_layers", 1)}:
+            raise InputError("gradient checkpointing takes no options here: all blocks, no offload")
+        self.gradient_checkpointing_disable()
+        train = importlib.import_module("anyformer.train.prepare")
+        train.prepare(self, train.Settings(recompute=True))
+
+    def gradient_checkpointing_disable(self) -> None:
+        """Keep all activations again."""
+        for module in self.modules():
+            if isinstance(module, Block):
+                module.__dict__.pop("forward", None)
 
 
 def build(spec: S.Model) -> Model:

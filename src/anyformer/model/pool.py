@@ -5,6 +5,9 @@ Letters: B batch, N positions.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
 from torch import Tensor
 
 from anyformer import spec as S
@@ -14,6 +17,8 @@ from anyformer.model.inputs import Inputs, Sequence, readable
 
 def pooled(head: S.Head | None, seq: Sequence, given: Inputs, length: int) -> Tensor | None:
     """True where a head may read (B, N); None: everywhere."""
+    if isinstance(head, S.Span) and head.token is not None:
+        return _answerable(head.token, seq)
     keep = None if seq.mask is None else seq.mask[:, -length:].bool()
     if not isinstance(head, S.Classes) or head.token is None:
         return keep
@@ -23,6 +28,31 @@ def pooled(head: S.Head | None, seq: Sequence, given: Inputs, length: int) -> Te
         return keep
     real = seq.x != head.token
     return real if keep is None else real & keep
+
+
+def typed(head: S.Head | None, seq: Sequence, types: int) -> Sequence:
+    """The sequence with types that tell the question from the rest, where none are given."""
+    token = head.token if isinstance(head, S.Span) else None
+    if token is None or seq.embedded or seq.types is not None or types < 2:
+        return seq
+    return replace(seq, types=(~_question(token, seq)).long())
+
+
+def _question(token: int, seq: Sequence) -> Tensor:
+    """True up to a token's first place (B, N), up to the first real position where it has none."""
+    real = torch.ones_like(seq.x) if seq.mask is None else seq.mask.int()
+    found = (seq.x == token) & real.bool()
+    last = torch.where(found.any(1), found.int().argmax(1), real.argmax(1))
+    return torch.arange(seq.x.shape[1], device=seq.x.device) <= last[:, None]
+
+
+def _answerable(token: int, seq: Sequence) -> Tensor | None:
+    """True behind the question and at the first real position (B, N); None: everywhere."""
+    if seq.embedded:
+        return None
+    start = torch.zeros_like(seq.x[:, 0]) if seq.mask is None else seq.mask.int().argmax(1)
+    first = torch.arange(seq.x.shape[1], device=seq.x.device) == start[:, None]
+    return first | ~_question(token, seq)
 
 
 def _marked(token: int, given: Inputs, length: int) -> Tensor:

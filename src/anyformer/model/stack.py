@@ -18,14 +18,19 @@ from anyformer.parts.position import Untied
 from anyformer.parts.state import Call
 from anyformer.spec.parallel import kind_of
 from anyformer.spec.schedule import closing
-from anyformer.spec.walk import head_dim, qk_dim
+from anyformer.spec.walk import head_dim, lora_of, qk_dim
 
 
 class Sublayer(nn.Module):
     """A branch, its norm and its way into the stream."""
 
     def __init__(
-        self, spec: S.Sublayer, dim: int, own: tuple[str, ...] = (), lender: Sublayer | None = None
+        self,
+        spec: S.Sublayer,
+        dim: int,
+        own: tuple[str, ...] = (),
+        lender: Sublayer | None = None,
+        lora: S.Lora | None = None,
     ):
         super().__init__()
         mine = lambda name: lender is None or name in own
@@ -43,6 +48,8 @@ class Sublayer(nn.Module):
         sandwich = spec.norm is not None and spec.place == "sandwich" and mine("norm")
         self.after = build(spec.norm, dim) if sandwich else None
         self.residual = build(spec.residual, dim) if mine("gain") else None
+        lora = lora_of(lora, own, spec, dim)
+        self.lora = lora and nn.ModuleList(build(lora, leaf, dim) for leaf in spec.leaves)
 
     @property
     def used(self) -> tuple[Any, Any, Any, Any]:
@@ -61,6 +68,8 @@ class Sublayer(nn.Module):
             y = norm(y)
         if self.relative is not None:
             call = replace(call, relative=(*self.relative, *call.relative))
+        if self.lora is not None:
+            call = replace(call, lora=tuple(self.lora))
         y = branch(y, call, path)
         y = y if after is None else after(y)
         return F.dropout(y, self.dropout) if self.dropout and self.training else y
@@ -102,8 +111,8 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList()
         for i, (block, lender) in enumerate(zip(plan.blocks, plan.lenders, strict=True)):
             lent: Any = (None,) * len(block) if lender == i else self.blocks[lender]
-            subs = (Sublayer(s, dim, spec.own, by) for s, by in zip(block, lent, strict=True))
-            self.blocks.append(Block(subs))
+            pairs, lora = zip(block, lent, strict=True), plan.loras[i]
+            self.blocks.append(Block(Sublayer(s, dim, spec.own, by, lora) for s, by in pairs))
         self.closing = nn.ModuleList(build(norm, dim) for norm in closing(spec))
         self.span = spec.schedule.span if isinstance(spec.schedule, S.Superblocks) else spec.depth
         sizes = _position_sizes(plan.blocks, dim)

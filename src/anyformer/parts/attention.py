@@ -117,6 +117,11 @@ class Attention(Fresh):
         if self.collab is not None:
             nn.init.normal_(self.collab)
 
+    def gains(self) -> dict[nn.Module, float]:
+        """Queries such that scores begin with a deviation of 1, whatever their scale."""
+        scale = self.size**-0.5 if self.spec.scale is None else self.spec.scale
+        return {self.q: self.size**-0.5 / scale}
+
     def forward(self, x: Tensor, call: Call, path: str) -> Tensor:
         """x (B, M, d), whose last N rows ask -> (B, N, d)."""
         q, k, v = self._remembered(x, call, path) if self.spec.cross else self._own(x, call, path)
@@ -129,7 +134,7 @@ class Attention(Fresh):
             at = Place(0, plan.start, -plan.lead)
             call.weights.append(weights(q, widen(k, q.shape[1]), plan, at))
         y = attend(q, k, v, plan, self.spec.backend)  # (B, H, N, E)
-        y = self.out(y.transpose(1, 2).flatten(2))
+        y = call.linear("out", self.out, y.transpose(1, 2).flatten(2))
         return F.glu(y, -1) if self.spec.gate == "glu" else y
 
     def _own(self, x: Tensor, call: Call, path: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -138,8 +143,9 @@ class Attention(Fresh):
         read = x if call.source is None else call.source
         placed = self._placed(read, at)
         asks = placed if read is x else self._placed(x, at)
-        q, k = self._queries(self.q(asks[:, -call.length :])), self._keys(self.k(placed))
-        v = self._split(self.v(read), self.value_size)
+        q = self._queries(call.linear("q", self.q, asks[:, -call.length :]))
+        k = self._keys(call.linear("k", self.k, placed))
+        v = self._split(call.linear("v", self.v, read), self.value_size)
         if self.spec.rotary is not None:
             q, k = turned(self.spec.rotary, q, k, at)
         return q, *call.extend(path, k, v)
@@ -158,11 +164,12 @@ class Attention(Fresh):
         if known is None:
             if call.context is None:
                 raise InputError("cross-attention has nothing to read: pass encoder_hidden_states")
-            k, v = self.k(call.context), self.v(call.context)
+            k = call.linear("k", self.k, call.context)
+            v = call.linear("v", self.v, call.context)
             known = self._keys(k), self._split(v, self.value_size)
         if call.following is not None and call.following.is_cache:
             call.following.kv[path] = known
-        return self._queries(self.q(x)), *known
+        return self._queries(call.linear("q", self.q, x)), *known
 
     def _split(self, x: Tensor, size: int) -> Tensor:
         """(B, M, G·size) -> (B, G, M, size)."""
@@ -223,8 +230,8 @@ class Attention(Fresh):
         parts = [relative_of(p) for p in self._relatives(call)]
         found = [p.tables(-(start + new - 1), max(ahead, 0), scale) for p in parts]
         if self.disentangled is not None and call.distances is not None:
-            keys_of = lambda x: widen(self._keys(self.k(x)), self.spec.heads)
-            queries_of = lambda x: self._queries(self.q(x))
+            keys_of = lambda x: widen(self._keys(call.linear("k", self.k, x)), self.spec.heads)
+            queries_of = lambda x: self._queries(call.linear("q", self.q, x))
             found.append(self.disentangled.tables(call.distances, keys_of, queries_of, scale))
         return merge(found)
 

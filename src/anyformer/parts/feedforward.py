@@ -57,7 +57,9 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor, call: Call, path: str) -> Tensor:
         """x (B, T, d) -> (B, T, d)."""
-        inner = self.act(self.up(x)) if self.gate is None else self.up(x) * self.act(self.gate(x))
+        up = call.linear("up", self.up, x)
+        gate = None if self.gate is None else call.linear("gate", self.gate, x)
+        inner = self.act(up) if gate is None else up * self.act(gate)
         if self.dropout and self.training:
             inner = F.dropout(inner, self.dropout)
-        return self.down(inner)
+        return call.linear("down", self.down, inner)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -28,7 +30,8 @@ class Parallel(nn.Module):
         for i, branch in enumerate(self.branches):
             y = x if self.recalls[i] else x[:, -call.length :]
             y = self.norms[i](y) if len(self.norms) else y
-            y = branch(y, call, f"{path}.{i}")
+            own = replace(call, lora=call.lora[i : i + 1]) if call.lora else call
+            y = branch(y, own, f"{path}.{i}")
             y = F.dropout(y, self.dropout) if self.dropout and self.training else y
             total = y if total is None else total + y
         assert total is not None, "the rules ask for a branch"

@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anyformer.errors import InputError
 from anyformer.ops.mask import Causal, Documents, Mask, Padding, Prefix, Window, both
 from anyformer.parts.distance import Vectors
+from anyformer.parts.lora import Lora
 
 
 @dataclass
@@ -63,6 +64,7 @@ class Call:
     past: Past | None = None
     following: Past | None = None  # what the next call remembers
     relative: tuple = ()  # the stack's relative parts
+    lora: tuple[Lora, ...] = ()  # of each branch of the application that runs
     untied: tuple[Tensor, Tensor] | None = None  # channels of positions for q and k
     distances: Vectors | None = None  # the stack's vectors by distance
     asking: Tensor | None = None  # (1 or B, N, d): positions that ask the last block, twice
@@ -76,6 +78,11 @@ class Call:
     def start(self) -> int:
         """Positions remembered before the new ones."""
         return self.past.length if self.past is not None else 0
+
+    def linear(self, name: str, map: nn.Module, x: Tensor) -> Tensor:
+        """A linear map of a branch, and what the application's LoRA adds to it by that name."""
+        y = map(x)
+        return y + self.lora[0][name](x) if self.lora and name in self.lora[0] else y
 
     def recall(self, path: str, x: Tensor) -> Tensor:
         """The inputs that a segment memory has for an attention, then x; x alone without one."""

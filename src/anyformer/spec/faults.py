@@ -8,9 +8,11 @@ from anyformer.spec.attention import Attention
 from anyformer.spec.model import (
     Adaptive,
     Classes,
+    Double,
     Model,
     Pooler,
     Pretraining,
+    Span,
     Stack,
     Tokens,
     Vocabulary,
@@ -20,7 +22,16 @@ from anyformer.spec.parallel import Parallel, kind_of
 from anyformer.spec.position import ALiBi, Buckets, Learned, Llama3, Relative, Yarn
 from anyformer.spec.residual import Add, ReZero, Scaled
 from anyformer.spec.schedule import Explicit, Looped, Sandwich, Superblocks, layout
-from anyformer.spec.walk import attentions, crosses, head_dim, models, qk_dim, selves, sublayers
+from anyformer.spec.walk import (
+    attentions,
+    crosses,
+    head_dim,
+    lora_of,
+    models,
+    qk_dim,
+    selves,
+    sublayers,
+)
 
 
 def of_attention(
@@ -142,9 +153,9 @@ def bad_convolution(stack: Stack, model: Model) -> bool:
 def bad_enhanced(model: Model) -> bool:
     """A last block that can't be asked by positions, its keys and values made from the stream."""
     head, stack = model.head, model.stack
-    if isinstance(head, Pretraining):
+    if isinstance(head, Pretraining | Double):
         return head.tokens.enhanced is not None
-    if not isinstance(head, Vocabulary) or head.enhanced is None or uneven_schedule(stack, model):
+    if not isinstance(head, Vocabulary) or head.enhanced is None or unsound(stack, model):
         return False
     last = layout(stack).blocks[layout(stack).schedule[-1]]
     asked = [sub for sub in last if any(kind_of(leaf) == "attention" for leaf in sub.leaves)]
@@ -167,6 +178,22 @@ def empty_kinds(stack: Stack, model: Model) -> bool:
         return True
     sound = len(kinds) > 1 and not (bad_sandwich(stack, model) or uneven_schedule(stack, model))
     return sound and any(kind not in layout(stack).blocks for kind in kinds)
+
+
+def unsound(stack: Stack, model: Model) -> bool:
+    """A stack whose blocks can't be laid out; other rules say why."""
+    bad = (bad_sandwich, uneven_schedule, empty_kinds)
+    return any(fault(stack, model) for fault in bad)
+
+
+def idle_lora(stack: Stack, model: Model) -> bool:
+    """A LoRA without a weight that several applications share and that it names."""
+    if stack.lora is None or unsound(stack, model):
+        return False
+    plan = layout(stack)
+    shared = zip(plan.blocks, plan.loras, strict=True)
+    subs = [(sub, lora) for block, lora in shared for sub in block]
+    return not any(lora_of(lora, stack.own, sub, model.dim) for sub, lora in subs)
 
 
 def bad_cross(a: Attention, _model: Model, _stack: Stack) -> bool:
@@ -259,6 +286,15 @@ def bad_token(model: Model) -> bool:
     return head.pool in ("first", "mean") or not known
 
 
+def bad_question(model: Model) -> bool:
+    """A head whose token ends a question where no whole row of tokens is seen at once."""
+    head = model.head
+    if not isinstance(head, Span) or head.token is None:
+        return False
+    whole = reads_tokens(model) and model.encoder is None and not model.stack.recurrence
+    return not whole or any(attention.causal for attention in selves(model.stack))
+
+
 def bad_optional(a: Attention, model: Model, stack: Stack) -> bool:
     """Optional reading where there is nothing to leave out."""
     alone = [sub.branch for sub in sublayers(stack)]
@@ -304,7 +340,7 @@ def bad_adaptive(model: Model) -> bool:
         if not isinstance(source, Tokens) or not rising(head.cutoffs, source.vocab):
             return True
         return source.cutoffs not in ((), head.cutoffs) or model.stack.out is not None
-    tokens = head.tokens if isinstance(head, Pretraining) else head
+    tokens = head.tokens if isinstance(head, Pretraining | Double) else head
     tied = isinstance(tokens, Vocabulary) and tokens.tied
     return tied and isinstance(source, Tokens) and bool(source.cutoffs)
 

@@ -7,6 +7,7 @@ from typing import Literal
 from anyformer.spec.convolution import Convolution
 from anyformer.spec.distance import Distances
 from anyformer.spec.feedforward import Activation
+from anyformer.spec.lora import Lora
 from anyformer.spec.node import Above, Natural, Positive, Rate, node
 from anyformer.spec.norm import LayerNorm, Norm
 from anyformer.spec.parallel import Leaf, Parallel, kind_of
@@ -46,6 +47,7 @@ class Stack:
     depth: Positive  # applications of blocks
     schedule: Schedule = Plain()
     own: tuple[Own, ...] = ()  # what each application has for itself, though its block is shared
+    lora: Lora | None = None  # what each application adds to the weights that it shares
     others: tuple[tuple[Sublayer, ...], ...] = ()  # further kinds of block
     kinds: tuple[Natural, ...] = ()  # kind of each unique block, repeated; (): each kind in turn
     final_norm: Norm | None = LayerNorm()
@@ -139,11 +141,16 @@ class Vocabulary:
 
 @node
 class Transform:
-    """A dense layer of the stream's width, an activation and a norm, before a head's last map."""
+    """A dense layer of the stream's width, an activation and a norm, before a head's last map.
+
+    With `hidden` it is a feed-forward block: a second map leads back and the input is added.
+    """
 
     act: Activation = "gelu"
     norm: Norm | None = None
     bias: bool = True
+    hidden: Positive | None = None  # the width inside a block
+    dropout: Rate = 0.0  # before the first map and behind the second
 
 
 @node
@@ -176,10 +183,15 @@ class Choices:
 
 @node
 class Span:
-    """Where an answer starts and where it ends: two logits per position (arXiv:1606.05250)."""
+    """Where an answer starts and where it ends: two logits per position (arXiv:1606.05250).
+
+    With `token` a question comes first, up to that id's first place: token types that aren't given
+    are 0 in it and 1 behind it, and no answer is in it but at the first position.
+    """
 
     transform: Transform | None = None
     dropout: Rate = 0.0
+    token: Natural | None = None
 
 
 @node
@@ -226,15 +238,49 @@ class Pretraining:
     dropout: Rate = 0.0  # before the last map
 
 
-Head = Vocabulary | Classes | Choices | Span | Detect | Pooler | Project | Pretraining | Adaptive
+@node
+class Double:
+    """Tokens of all sequences of a row (B, C, N) and one logit for each, to choose among them.
+
+    A sequence is judged by one position: mc_token_ids say which, else it is the last real one.
+    """
+
+    tokens: Vocabulary = Vocabulary()
+    act: Activation = "identity"  # of the logit
+    dropout: Rate = 0.0  # before the map to it
+
+
+@node
+class Pixels:
+    """An image again, a square of it from each patch; what is hidden is told (arXiv:2111.09886)."""
+
+    stride: Positive | None = None  # the square's side; None: the patch's
+
+
+@node
+class Beams:
+    """Likely starts of an answer, likely ends behind each, and is there any (arXiv:1906.08237)."""
+
+    starts: Positive = 5
+    ends: Positive = 5  # behind each start
+    norm: Norm = LayerNorm()  # of what ends are told from
+
+
+Words = Vocabulary | Adaptive | Pretraining | Double
+Head = Words | Classes | Choices | Span | Detect | Pooler | Project | Pixels | Beams
 
 
 @node
 class Init:
-    """How fresh weights are drawn: normal, branch outputs smaller with depth where asked."""
+    """How fresh weights are drawn: normal, branch outputs smaller with depth where asked.
+
+    By fan-in (T5's code): tables std, a map of n inputs std / sqrt(n), what else a part draws
+    std / sqrt(dim), and queries smaller where scores aren't scaled.
+    """
 
     std: Above = 0.02
     depth_scaled: bool = False  # last matrix of each branch: std / sqrt(2 · depth)
+    fan: bool = False  # by fan-in; std is a factor, 1 in T5
 
 
 @node

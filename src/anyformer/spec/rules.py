@@ -19,6 +19,7 @@ from anyformer.spec.faults import (
     bad_distances,
     bad_enhanced,
     bad_optional,
+    bad_question,
     bad_rotary,
     bad_sandwich,
     bad_scaling,
@@ -28,6 +29,7 @@ from anyformer.spec.faults import (
     dressed,
     empty_kinds,
     few_buckets,
+    idle_lora,
     irreversible,
     lost_cross,
     lost_distances,
@@ -43,7 +45,7 @@ from anyformer.spec.faults import (
     uneven_schedule,
     unlike_tokens,
 )
-from anyformer.spec.model import Model, Patches, Pretraining, Vocabulary
+from anyformer.spec.model import Double, Model, Patches, Pixels, Pretraining, Vocabulary
 from anyformer.spec.walk import crosses, models, selves, sublayers
 
 
@@ -144,6 +146,13 @@ RULES: tuple[Rule, ...] = (
         "set own=(), or give each branch a sublayer",
     ),
     Rule(
+        "lora adapts something",
+        of_stack(idle_lora),
+        "lora adds to weights that several applications share, and it names none of these here",
+        "share blocks by schedule=Shared(unique=…), name their weights in lora.on, leave their "
+        "branches out of own, or set lora=None",
+    ),
+    Rule(
         "reversible",
         of_stack(irreversible),
         "a reversible stack needs pre-norm, added residuals, no carried scores, no layer dropout "
@@ -186,7 +195,7 @@ RULES: tuple[Rule, ...] = (
         lambda spec: (
             f"{p}head"
             for p, m in models(spec)
-            if isinstance(m.head, Vocabulary | Pretraining) and not reads_tokens(m)
+            if isinstance(m.head, Vocabulary | Pretraining | Double) and not reads_tokens(m)
         ),
         "a vocabulary head needs a model that reads tokens",
         "use Classes or Project, or read Tokens",
@@ -196,6 +205,12 @@ RULES: tuple[Rule, ...] = (
         lambda spec: (f"{p}head.token" for p, m in models(spec) if bad_token(m)),
         "pool='marked' needs the id of a token in the input, pool='last' may have one; others none",
         "set token to an id of the vocabulary that is read, or leave it unset",
+    ),
+    Rule(
+        "question before the answer",
+        lambda spec: (f"{p}head.token" for p, m in models(spec) if bad_question(m)),
+        "where a question ends is looked for in a whole row of tokens that all see each other",
+        "leave token unset; or read Tokens, without an encoder, a memory or causal attention",
     ),
     Rule(
         "bands of tokens",
@@ -220,6 +235,16 @@ RULES: tuple[Rule, ...] = (
         ),
         "the image is not a whole number of patches",
         "choose a patch size that divides the image size",
+    ),
+    Rule(
+        "pixels are of patches",
+        lambda spec: (
+            f"{p}head"
+            for p, m in models(spec)
+            if isinstance(m.head, Pixels) and not isinstance(m.embed.source, Patches)
+        ),
+        "Pixels restores the image that the model reads in patches",
+        "read Patches, or use another head",
     ),
     Rule(
         "types are for tokens",
@@ -276,7 +301,7 @@ RULES: tuple[Rule, ...] = (
         "head.enhanced asks the last block by positions: it needs self-attention that reads the "
         "stream as it is, in both directions, and no memory tokens",
         "use place='post' in the last block, no Parallel, causal, reversible, embed.memory or "
-        "Pretraining, or leave enhanced unset",
+        "Pretraining or Double, or leave enhanced unset",
     ),
     Rule(
         "rotary width",

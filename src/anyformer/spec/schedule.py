@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from anyformer.errors import SpecError
+from anyformer.spec.lora import Lora
 from anyformer.spec.node import Natural, Positive, node
 from anyformer.spec.norm import Norm
 
@@ -80,27 +81,33 @@ class Layout:
     """The blocks of a stack, which of them each application runs, and who lends to whom.
 
     Where applications have parts of their own, each has a block; `lenders` names the one whose
-    other parts it uses, itself if it has them all.
+    other parts it uses, itself if it has them all. A block whose parts others use has a LoRA, and
+    they have too, if the stack has one.
     """
 
     blocks: tuple[tuple[Sublayer, ...], ...]
     schedule: tuple[int, ...]
     lenders: tuple[int, ...]
+    loras: tuple[Lora | None, ...]
 
 
 def layout(stack: Stack) -> Layout:
     """Blocks and schedule of a stack."""
     if isinstance(stack.schedule, Sandwich):
         blocks = _sandwich(stack, stack.schedule.coefficient)
-        return Layout(blocks, tuple(range(len(blocks))), tuple(range(len(blocks))))
+        numbers = tuple(range(len(blocks)))
+        return Layout(blocks, numbers, numbers, (None,) * len(blocks))
     order = _order(stack.schedule, stack.depth)
     kinds = (stack.block, *stack.others)
     chosen = stack.kinds or (tuple(range(len(kinds))))
-    numbers = order if stack.own else range(max(order) + 1)
+    apart = bool(stack.own) or stack.lora is not None
+    numbers = order if apart else range(max(order) + 1)
     blocks = tuple(kinds[chosen[i % len(chosen)]] for i in numbers)
-    if not stack.own:
-        return Layout(blocks, order, tuple(numbers))
-    return Layout(blocks, tuple(range(len(order))), tuple(order.index(i) for i in order))
+    if not apart:
+        return Layout(blocks, order, tuple(numbers), (None,) * len(blocks))
+    loras = tuple(stack.lora if order.count(i) > 1 else None for i in order)
+    lenders = tuple(order.index(i) for i in order)
+    return Layout(blocks, tuple(range(len(order))), lenders, loras)
 
 
 def closing(stack: Stack) -> tuple[Norm, ...]:

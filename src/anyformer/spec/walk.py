@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from anyformer.spec.attention import Attention
 from anyformer.spec.edit import get, override
 from anyformer.spec.feedforward import FeedForward
+from anyformer.spec.lora import Lora
 from anyformer.spec.model import Model, Stack, Sublayer
 from anyformer.spec.parallel import Leaf, Parallel
 
@@ -79,6 +80,47 @@ def qk_dim(attention: Attention, dim: int) -> int:
     width = head_dim(attention, dim)
     share = attention.collaborate
     return width if share is None else int(share * attention.heads * width)
+
+
+def linears(leaf: Leaf, dim: int) -> dict[str, tuple[int, int, bool]]:
+    """The linear maps of a branch: inputs, outputs, and whether there is a bias."""
+    if isinstance(leaf, FeedForward):
+        hidden = leaf.hidden or 4 * dim
+        inner = ("up", "gate") if leaf.gated else ("up",)
+        return {n: (dim, hidden, leaf.bias) for n in inner} | {"down": (hidden, dim, leaf.bias)}
+    queries, groups = leaf.heads, leaf.kv_heads or leaf.heads
+    keys, values, read = qk_dim(leaf, dim), head_dim(leaf, dim), leaf.context or dim
+    shared = leaf.collaborate is not None
+    return {
+        "q": (dim, keys if shared else queries * keys, leaf.bias),
+        "k": (
+            read,
+            keys if shared else groups * keys,
+            leaf.bias if leaf.k_bias is None else leaf.k_bias,
+        ),
+        "v": (read, groups * values, leaf.bias),
+        "out": (
+            queries * values,
+            dim * (2 if leaf.gate == "glu" else 1),
+            leaf.bias if leaf.out_bias is None else leaf.out_bias,
+        ),
+    }
+
+
+def updates(lora: Lora, leaf: Leaf, dim: int) -> dict[str, tuple[tuple[int, int, int], bool]]:
+    """The maps of a branch that a LoRA adds to: its rank there, inputs, outputs, and a bias."""
+    return {
+        name: ((min(lora.rank, into, out), into, out), lora.bias and bias)
+        for name, (into, out, bias) in linears(leaf, dim).items()
+        if name in lora.on
+    }
+
+
+def lora_of(lora: Lora | None, own: tuple[str, ...], sub: Sublayer, dim: int) -> Lora | None:
+    """The LoRA of a sublayer: none where its branch is its own, or has no weight that is named."""
+    if lora is None or sub.kind in own:
+        return None
+    return lora if any(updates(lora, leaf, dim) for leaf in sub.leaves) else None
 
 
 def sublayers(stack: Stack) -> list[Sublayer]:

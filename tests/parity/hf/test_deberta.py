@@ -149,7 +149,6 @@ REFUSED = {
     "pos_att_type": {"pos_att_type": ["p2p"]},
     "relative_attention needs": {"relative_attention": True, "pos_att_type": []},
     "talking_head": {"relative_attention": True, "pos_att_type": ["c2p"], "talking_head": True},
-    "tie_word_embeddings": {"tie_word_embeddings": False},
     "norm_rel_ebd": {"relative_attention": False, "norm_rel_ebd": "layer_norm"},
     "odd kernel": {"conv_kernel_size": 2},
     "even number of buckets": {

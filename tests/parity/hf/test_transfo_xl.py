@@ -16,7 +16,10 @@ from tests.parity.hf import old
 from tests.parity.hf.compare import SEEDS, WEIGHTS, close
 
 VOCAB, SEGMENTS = 37, 3
-CASES = [f"{task}.{seed}" for task in ("base", "causal-lm", "loss") for seed in SEEDS]
+TASKS = ("base", "causal-lm", "loss", "classes")
+CASES = [f"{task}.{seed}" for task in TASKS for seed in SEEDS]
+KINDS = {"base": "TransfoXLModel", "classes": "TransfoXLForSequenceClassification"}
+PAD, LABELS = 0, 3
 
 
 def config(pick):
@@ -53,10 +56,21 @@ def job(case):
     if task == "loss":
         for call in calls:
             call["labels"] = torch.randint(1, VOCAB, call["input_ids"].shape, generator=rng)
-    made = {"class": "TransfoXLModel" if task == "base" else "TransfoXLLMHeadModel"}
-    made |= {"config": config(random.Random(case).choice), "seed": int(seed)}
-    names = {"base": "last_hidden_state", "causal-lm": "prediction_scores", "loss": "loss"}
-    return made | {"answers": [names[task]]}, calls
+    fields = config(random.Random(case).choice)
+    if task == "classes":
+        calls = [padded(call["input_ids"], rng) for call in calls]
+        fields |= {"d_embed": fields["d_model"], "pad_token_id": PAD, "num_labels": LABELS}
+    made = {"class": KINDS.get(task, "TransfoXLLMHeadModel"), "config": fields, "seed": int(seed)}
+    names = {"base": ["last_hidden_state"], "causal-lm": ["prediction_scores"], "loss": ["loss"]}
+    return made | {"answers": names.get(task, ["loss", "logits"])}, calls
+
+
+def padded(ids, rng):
+    """Rows with more and more padding on the right, and a label for each."""
+    ids, length = ids.clamp(min=1), ids.shape[1]
+    for row in range(1, len(ids)):
+        ids[row, max(1, length - row) :] = PAD
+    return {"input_ids": ids, "labels": torch.randint(0, LABELS, (len(ids),), generator=rng)}
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +105,10 @@ def test_same_numbers_and_gradients(case, folder, before):
         remembers = {"mems": mems, "return_mems": True} if made["config"]["mem_len"] else {}
         out = ours(**given, **remembers)
         mems = out.mems
+        for told in made["answers"]:
+            answer = out[{"prediction_scores": "logits"}.get(told, told)]
+            close(answer, before[case][f"{i}.{told}"], f"{i}.{told}")
         found = out[{"prediction_scores": "logits"}.get(name, name)]
-        close(found, before[case][f"{i}.{name}"], f"{i}.{name}")
         weights = torch.linspace(-1, 1, found.numel()).view_as(found) if found.dim() else 1.0
         total = total + (found * weights).mean()
     total.backward()
@@ -154,3 +170,8 @@ def test_published_sizes():
 def test_what_has_no_part_is_refused(fields, said):
     with pytest.raises(CheckpointError, match=said):
         FAMILIES["transfo-xl"].spec_of(fields, "base")
+
+
+def test_classes_need_tables_as_wide_as_the_stream():
+    with pytest.raises(CheckpointError, match="d_embed to be d_model"):
+        FAMILIES["transfo-xl"].spec_of({"d_embed": 16, "d_model": 32}, "sequence-classification")

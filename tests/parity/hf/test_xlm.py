@@ -16,6 +16,8 @@ from tests.parity.hf.encoders import LABELS, VOCAB, inputs
 
 XLM = FAMILIES["xlm"]
 LANGS = 3
+BEAMS = "beam-question-answering"
+TOPS = [f"{end}_top_{kind}" for end in ("start", "end") for kind in ("log_probs", "index")]
 
 
 def config(seed):
@@ -40,6 +42,8 @@ def config(seed):
         "summary_first_dropout": pick(0.0, 0.3),
         "tie_word_embeddings": pick(True, True, False),
         "pad_token_id": pick(2, 0),
+        "start_n_top": pick(1, 3),
+        "end_n_top": pick(2, 4),
     }
 
 
@@ -58,7 +62,18 @@ def batch(task, fields, seed, langs=True):
     if langs and fields["use_lang_emb"] and fields["n_langs"] > 1:
         drawn = torch.Generator().manual_seed(seed)
         given["langs"] = torch.randint(0, LANGS, given["input_ids"].shape, generator=drawn)
-    return given
+    return given | (beams(given, seed) if task == BEAMS else {})
+
+
+def beams(given, seed):
+    """Answers at places that are open: not the first nor padding; whether there are any."""
+    drawn, mask = torch.Generator().manual_seed(seed), given["attention_mask"]
+    draw = lambda low, high: torch.randint(low, high, (len(mask),), generator=drawn)
+    ends = {"start_positions": draw(1, 7), "end_positions": draw(1, 7)}
+    told = {"cls_index": draw(0, 7), "is_impossible": draw(0, 2).float()} if seed % 3 else {}
+    closed = (mask == 0).float()
+    closed[:, 0] = 1.0
+    return ends | told | {"p_mask": closed}
 
 
 def run(model, given):
@@ -139,11 +154,43 @@ def test_what_has_no_part_is_refused(task, fields, says):
         XLM.spec_of(fields, task)
 
 
-def test_the_beam_search_head_is_refused(tmp_path):
-    made = transformers.XLMConfig(**config(0))
-    transformers.XLMForQuestionAnswering(made).save_pretrained(tmp_path)
-    with pytest.raises(CheckpointError, match="qa_outputs"):
-        anyformer.load(tmp_path)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_beams_are_found(seed, tmp_path):
+    hf, fields = theirs(BEAMS, seed)
+    hf.save_pretrained(tmp_path)
+    ours = anyformer.load(tmp_path)
+    given = batch(BEAMS, fields, seed)
+    del given["start_positions"], given["end_positions"]
+    given = {k: v for k, v in given.items() if k != "is_impossible"}
+    given["cls_index"] = torch.tensor([0, 1, 2])
+    a, b = hf(**given), ours(**given)
+    for name in (*TOPS, "cls_logits"):
+        close(b[name].float(), a[name].float(), name)
+    for out in (a, b):
+        likely = out["start_top_log_probs"].sum() + (out["end_top_log_probs"] ** 2).sum()
+        (likely + out["cls_logits"].sum()).backward()
+    same_gradients(hf, ours, "xlm", BEAMS)
+
+
+def test_beams_leave_padding_out(tmp_path):
+    hf, fields = theirs(BEAMS, 1)
+    hf.save_pretrained(tmp_path)
+    ours, given = anyformer.load(tmp_path), batch("base", fields, 1, langs=False)
+    found = ours(**given)
+    for row in range(3):  # transformers counts padding, so it gets one row at a time
+        size = int(given["attention_mask"][row].sum())
+        alone = hf(input_ids=given["input_ids"][row : row + 1, :size])
+        for name in (*TOPS, "cls_logits"):
+            close(found[name][row : row + 1].float(), alone[name].float(), name)
+
+
+def test_other_numbers_of_beams_are_written(tmp_path):
+    hf, _ = theirs(BEAMS, 0)
+    hf.save_pretrained(tmp_path / "theirs")
+    ours = anyformer.load(tmp_path / "theirs", override={"head.starts": 2, "head.ends": 1})
+    ours.save_pretrained(tmp_path / "ours")
+    said = transformers.XLMConfig.from_pretrained(tmp_path / "ours")
+    assert (said.start_n_top, said.end_n_top) == (2, 1)
 
 
 def test_languages_without_vectors_are_refused(tmp_path):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from anyformer import spec as S
 from anyformer.checkpoint.families import bert, heads
+from anyformer.checkpoint.families.decoder import TIES
 from anyformer.checkpoint.family import Config, Family, Joint, register, size, with_defaults
 from anyformer.checkpoint.keymap import Row, layers, linear
 from anyformer.errors import CheckpointError
@@ -54,6 +55,6 @@ TASKS = {
 }
 register(Family(
     "albert", "albert", "albert", FIELDS, body, TASKS, ignore=bert.IGNORE,
-    only={**bert.ONLY, "inner_group_num": 1, "position_embedding_type": "absolute"},
-    joint=(Joint(with_groups, lambda _: {}),),
+    only={"inner_group_num": 1, "position_embedding_type": "absolute"},
+    joint=(Joint(with_groups, lambda _: {}), TIES),
 ))  # fmt: skip

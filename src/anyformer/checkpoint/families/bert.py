@@ -7,7 +7,7 @@ from typing import Any
 
 from anyformer import spec as S
 from anyformer.checkpoint.families import heads
-from anyformer.checkpoint.families.decoder import ATTENTION, FEED, INIT, act, sizes
+from anyformer.checkpoint.families.decoder import ATTENTION, FEED, INIT, TIES, act, sizes
 from anyformer.checkpoint.family import Config, Family, Joint, Task, at, changed, register
 from anyformer.checkpoint.keymap import FLIP_ROWS, Row, Step, row, sublayers
 from anyformer.errors import CheckpointError, known_or_raise
@@ -130,11 +130,10 @@ TASKS = {
     "next-sentence": Task("BertForNextSentencePrediction", NEXT, heads.two(SENTENCES)),
     **heads.readers("Bert", ("bert.pooler.dense", "classifier")),
 }
-IGNORE, ONLY = ("embeddings.position_ids",), {"tie_word_embeddings": True}
+IGNORE = ("embeddings.position_ids",)
 JOINTS = (
     Joint(with_distances, distances, without_distances),
     Joint(with_decoder, decoder, without_decoder),
+    TIES,
 )
-register(Family(
-    "bert", "bert", "bert", FIELDS, body, TASKS, ignore=IGNORE, only=ONLY, joint=JOINTS
-))  # fmt: skip
+register(Family("bert", "bert", "bert", FIELDS, body, TASKS, ignore=IGNORE, joint=JOINTS))

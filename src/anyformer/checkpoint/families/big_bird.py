@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from anyformer import spec as S
 from anyformer.checkpoint.families import bart, bert, heads
-from anyformer.checkpoint.family import Config, Family, Joint, at, register, with_defaults
+from anyformer.checkpoint.family import Config, Family, Joint, Task, at, register, with_defaults
 from anyformer.checkpoint.keymap import Row
 from anyformer.errors import CheckpointError, known_or_raise
 
@@ -46,6 +47,21 @@ def renamed(item: Row) -> Row:
     return replace(item, theirs=tuple(map(rename, item.theirs)))
 
 
+def body(spec: S.Model) -> Iterator[Row]:
+    """BART's rows under BigBird-Pegasus's names."""
+    yield from map(renamed, bart.body(spec))
+
+
+def answer(spec: S.Model, config: Config) -> S.Head:
+    """An answer behind a feed-forward block, outside of the question that a token ends."""
+    inner = {"hidden": S.get(spec.stack.block[-1], "branch.hidden"), "norm": spec.embed.norm}
+    inner |= {"act": heads.act_of(spec), "dropout": heads.HIDDEN(config)}
+    return S.Span(transform=S.make("Transform", **inner), token=config.get("sep_token_id", 66))
+
+
+QA, FIRST = "qa_classifier", "head.transform"
+ANSWER = {f"{QA}.intermediate.dense": f"{FIRST}.dense", f"{QA}.output.dense": f"{FIRST}.down"}
+ANSWER |= {f"{QA}.output.LayerNorm": f"{FIRST}.norm", f"{QA}.qa_outputs": "head.out"}
 DEFAULTS = {"vocab_size": 50358, "max_position_embeddings": 4096, "hidden_act": "gelu_new"}
 FIELDS = (*with_defaults(bert.FIELDS, **DEFAULTS), bart.scaled("rescale_embeddings"))
 MASKED = replace(bert.MASKED, architecture="BigBirdForMaskedLM")
@@ -56,12 +72,13 @@ TASKS = {
     "pretraining": heads.pretraining("BigBirdForPreTraining", MASKED, PAIR, "next"),
     "sequence-classification": heads.classes("BigBird", heads.OWN, None, early=heads.CLASSIFIER),
     "token-classification": heads.per_token("BigBirdForTokenClassification"),
+    "question-answering": Task("BigBirdForQuestionAnswering", answer, heads.maps(ANSWER)),
     "multiple-choice": heads.choices("BigBird", POOLED, dropout=heads.HIDDEN),
 }
 register(Family(
     "big_bird", "big-bird", "bert", (*FIELDS, at("use_bias", True, f"{bert.ATTENTION}.bias")),
-    bert.body, TASKS, ignore=bert.IGNORE, only=bert.ONLY | {"add_cross_attention": False},
-    joint=(sparse(bert.ATTENTION), bert.JOINTS[1]),
+    bert.body, TASKS, ignore=bert.IGNORE, only={"add_cross_attention": False},
+    joint=(sparse(bert.ATTENTION), *bert.JOINTS[1:]),
 ))  # fmt: skip
 BART = bart.family(
     "bigbird_pegasus", "BigBirdPegasus", leave=("activation_dropout",), vocab_size=96103,
@@ -72,8 +89,11 @@ OWN = (
     at("activation_dropout", 0.0, f"{bart.FEED}.dropout"),  # of the decoder alone
     at("use_bias", False, *bart.all_of((bart.OWN, bart.CROSS, bart.ENCODER), "bias")),
 )
+ALONE = replace(  # with a table of its own, whatever config.json says
+    BART.tasks["causal-lm"], head=lambda *_: S.Vocabulary(tied=False, shift=False),
+    rows=heads.maps({"lm_head": "head"}), part=replace(bart.DECODER, rows=body),
+)  # fmt: skip
 register(replace(
-    BART, fields=(*BART.fields, *OWN), body=lambda spec: map(renamed, bart.body(spec)),
-    tasks={name: task for name, task in BART.tasks.items() if task.part is None},
+    BART, fields=(*BART.fields, *OWN), body=body, tasks=BART.tasks | {"causal-lm": ALONE},
     joint=(sparse(bart.ENCODER),),
 ))  # fmt: skip

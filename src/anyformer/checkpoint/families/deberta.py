@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -141,7 +142,8 @@ def masked_head(spec: S.Model, config: Config, enhanced: bool = False) -> S.Head
         raise CheckpointError("config.json: the mask decoder needs embedding_size = hidden_size")
     rows = said(config)[LENGTH] if enhanced and spec.embed.position is None else None
     wide = enhanced or not said(config)["legacy"]
-    return changed(bert.MASKED.head(spec, config), {"wide": wide, "enhanced": rows})
+    ties = {"tie_word_embeddings": True} if wide else {}  # whatever config.json says, as there
+    return changed(bert.MASKED.head(spec, config | ties), {"wide": wide, "enhanced": rows})
 
 
 def masked_rows(spec: S.Model, enhanced: bool = False) -> Iterator[Row]:
@@ -178,7 +180,9 @@ def tasks(name: str, second: bool) -> dict[str, Task]:
     asked = partial(masked_head, enhanced=True), partial(masked_rows, enhanced=True)
     found = {
         "base": Task(f"{name}Model", lambda *_: None, tied=(PLACES,)),
-        "masked-lm": Task(f"{name}ForMaskedLM", masked_head, masked_rows, bert.MASKED.tied),
+        "masked-lm": replace(
+            bert.MASKED, architecture=f"{name}ForMaskedLM", head=masked_head, rows=masked_rows
+        ),
         "enhanced-masked-lm": Task(f"{name}ForEnhancedMaskedLM", *asked),
         "sequence-classification": Task(f"{name}ForSequenceClassification", classes, maps),
         "token-classification": heads.per_token(
@@ -200,7 +204,7 @@ def family(kind: str, name: str, second: bool, **defaults: Any) -> Family:
     joint = Joint(partial(with_parts, second=second), partial(parts, second=second))
     return Family(
         kind, kind, "deberta", fields, partial(body, second=second), tasks(name, second),
-        ignore=(*bert.IGNORE, *UNREAD), only=bert.ONLY, joint=(joint,), settle=settled,
+        ignore=(*bert.IGNORE, *UNREAD), joint=(joint, bert.JOINTS[-1]), settle=settled,
     )  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def readers(
 
 def _tie(spec: S.Model) -> Config:
     """tie_word_embeddings, where there is a head to speak of."""
-    head = spec.head
+    head = spec.head.tokens if isinstance(spec.head, S.Double | S.Pretraining) else spec.head
     return {"tie_word_embeddings": head.tied} if isinstance(head, S.Vocabulary) else {}
 
 

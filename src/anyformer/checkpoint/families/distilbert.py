@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from anyformer import spec as S
 from anyformer.checkpoint.families import heads
-from anyformer.checkpoint.families.decoder import ATTENTION, FEED, INIT, act, sizes
+from anyformer.checkpoint.families.decoder import ATTENTION, FEED, INIT, TIES, act, sizes
 from anyformer.checkpoint.family import Family, Task, at, register
 from anyformer.checkpoint.keymap import Row, layers
 
@@ -36,12 +36,12 @@ INNER, LATE = (("pre_classifier", "classifier"), heads.rate("seq_classif_dropout
 EVERY, ANSWER = "DistilBertForTokenClassification", "DistilBertForQuestionAnswering"
 TASKS = {
     "base": Task("DistilBertModel", lambda *_: None),
-    "masked-lm": heads.masked("DistilBertForMaskedLM", *HEAD),
+    "masked-lm": heads.masked("DistilBertForMaskedLM", *HEAD, own=""),
     **heads.readers("DistilBert", INNER, "relu", LATE),
     "token-classification": heads.per_token(EVERY, dropout=heads.rate("dropout")),
     "question-answering": heads.span(ANSWER, heads.rate("qa_dropout")),
 }
 register(Family(
     "distilbert", "distilbert", "distilbert", FIELDS, body, TASKS,
-    ignore=("embeddings.position_ids",), only={"tie_word_embeddings": True},
+    ignore=("embeddings.position_ids",), joint=(TIES,),
 ))  # fmt: skip

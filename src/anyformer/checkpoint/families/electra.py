@@ -41,7 +41,7 @@ GENERATOR = ("generator_lm_head", "generator_predictions.dense", "generator_pred
 DETECTOR = {"discriminator_predictions.dense": "head.dense"}
 DETECTOR |= {"discriminator_predictions.dense_prediction": "head.out"}
 DETECT = lambda spec, _: S.Detect(act=heads.act_of(spec))
-MASKED = heads.masked("ElectraForMaskedLM", *GENERATOR, act="gelu")
+MASKED = heads.masked("ElectraForMaskedLM", *GENERATOR, act="gelu", own="")
 TASKS = {
     "base": Task("ElectraModel", lambda *_: None),
     **heads.written(MASKED, "ElectraForCausalLM"),
@@ -53,6 +53,6 @@ TASKS = {
 FIELDS = with_defaults(bert.FIELDS, hidden_size=256, num_attention_heads=4, intermediate_size=1024)
 register(Family(
     "electra", "electra", "electra", FIELDS, body, TASKS, ignore=bert.IGNORE,
-    only={**bert.ONLY, "summary_type": "first", "summary_use_proj": True},
+    only={"summary_type": "first", "summary_use_proj": True},
     joint=(Joint(with_width, width), *bert.JOINTS),
 ))  # fmt: skip

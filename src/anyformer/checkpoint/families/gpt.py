@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anyformer import spec as S
-from anyformer.checkpoint.families import decoder
+from anyformer.checkpoint.families import decoder, heads
 from anyformer.checkpoint.families.decoder import ATTENTION, FEED, body, readers, sizes, tasks
-from anyformer.checkpoint.family import Family, Field, at, register
-from anyformer.checkpoint.keymap import TRANSPOSE, Row, fused, split
+from anyformer.checkpoint.family import Config, Family, Field, Task, at, register
+from anyformer.checkpoint.keymap import TRANSPOSE, Row, fused, linear, split
 from anyformer.errors import CheckpointError, known_or_raise
 
 NAMES = "n_embd n_layer n_head vocab_size - n_positions"
@@ -40,15 +40,37 @@ def maps(spec: S.Model) -> Iterator[Row]:
         yield from conv(f"{theirs}.mlp.c_proj", f"{ours}.1.branch.down")
 
 
+def both(name: str, causal: str, table: str | None = None) -> dict[str, Task]:
+    """The bare model, its words, and its words beside a choice among sequences.
+
+    `table` is the key of the tokens, where the file of the last has them as its head alone.
+    """
+    found = tasks(name, S.Vocabulary(tied=True), causal)
+    words, one = found["causal-lm"], heads.rate("summary_first_dropout")
+
+    def head(spec: S.Model, config: Config) -> S.Head:
+        tokens, plain = words.head(spec, config), {"summary_last_dropout": 0.0}
+        act = heads.summary(config, summary_type="cls_index", **plain)
+        return S.make("Double", tokens=tokens, act=act, dropout=one(config))
+
+    def rows(spec: S.Model) -> Iterator[Row]:
+        yield from () if table else heads.inside(words, spec)
+        yield from linear("multiple_choice_head.summary", "head.out")
+
+    alias = {table: words.tied[0]} if table else {}
+    task = Task(f"{name}DoubleHeadsModel", head, rows, words.tied, alias=alias)
+    return found | {"double-heads": task}
+
+
 NORMS = decoder.plain("h.{}", "- - - - ln_1 - - ln_2")  # named alike wherever they stand
-TIED = S.Vocabulary(tied=True)
 register(Family(
     "openai-gpt", "gpt", "transformer",
     (*sizes(NAMES, 768, 12, 12, 40478, None, 512), *FIELDS,
      Field("afn", "gelu", (f"{FEED}.act",), None, gpt_act, gpt_name),
      at("layer_norm_epsilon", 1e-5, "stack.block.0.norm.eps", "stack.block.1.norm.eps")),
     body({"tokens_embed": "embed.token", "positions_embed": "embed.position"}, maps, NORMS),
-    tasks("OpenAIGPT", TIED, "OpenAIGPTLMHeadModel") | readers("OpenAIGPT", None, None),
+    both("OpenAIGPT", "OpenAIGPTLMHeadModel", "tokens_embed.weight")
+    | readers("OpenAIGPT", None, None),
     ignore=(".attn.bias",), only={"tie_word_embeddings": True},
 ))  # fmt: skip
 ONLY = {"add_cross_attention": False, "scale_attn_weights": True}
@@ -57,7 +79,7 @@ register(Family(
     (*sizes(NAMES, 768, 12, 12, 50257, None, 1024), *FIELDS, at("n_inner", None, f"{FEED}.hidden"),
      decoder.act("activation_function", "gelu_new"), at("layer_norm_epsilon", 1e-5, *decoder.EPS)),
     body({"wte": "embed.token", "wpe": "embed.position", "ln_f": "stack.norm"}, maps, NORMS),
-    tasks("GPT2", TIED, "GPT2LMHeadModel") | readers("GPT2", "classifier"),
+    both("GPT2", "GPT2LMHeadModel") | readers("GPT2", "classifier"),
     ignore=(".attn.bias", ".attn.masked_bias"), joint=(decoder.TIES,),
     only=ONLY | {"scale_attn_by_inverse_layer_idx": False},
 ))  # fmt: skip

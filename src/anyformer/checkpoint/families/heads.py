@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from anyformer import spec as S
+from anyformer.checkpoint.families import activations
 from anyformer.checkpoint.family import Config, Rows, Task
-from anyformer.checkpoint.keymap import Row, linear
+from anyformer.checkpoint.keymap import Row, linear, row
 from anyformer.checkpoint.labels import answers, labels
 from anyformer.errors import CheckpointError
 
@@ -132,19 +133,36 @@ def pooler(architecture: str, name: str = "pooler.dense") -> Task:
     return Task(architecture, lambda *_: S.Pooler(), maps({name: "head.dense"}))
 
 
-def masked(architecture: str, *names: str, act: S.Activation | None = None) -> Task:
-    """Masked tokens by the tied table behind an inner layer, with an activation or the layers'.
+def untied(spec: S.Model) -> bool:
+    """Whether a model predicts tokens by a table of the head's own."""
+    head = spec.head.tokens if isinstance(spec.head, S.Pretraining) else spec.head
+    return isinstance(head, S.Vocabulary) and not head.tied
 
-    `names` are those of what holds the bias, of the dense layer and of the norm.
+
+def masked(
+    architecture: str, *names: str, act: S.Activation | None = None, own: str = ".decoder"
+) -> Task:
+    """Masked tokens by a table behind an inner layer, with an activation or the layers'.
+
+    `names` are those of what holds the bias, of the dense layer and of the norm. Of a head that is
+    not tied `own` holds both table and bias; nothing reads the other bias, which is kept aside.
     """
 
-    def head(spec: S.Model, _: Config) -> S.Head:
-        made = S.Vocabulary(tied=True, bias=True, dense=True, act=act or act_of(spec))
+    def head(spec: S.Model, config: Config) -> S.Head:
+        tied = config.get("tie_word_embeddings", True)
+        made = S.Vocabulary(tied=tied, bias=True, dense=True, act=act or act_of(spec))
         return replace(made, norm=spec.embed.norm)
 
-    rows = maps(dict(zip(names, ("head", "head.dense", "head.norm"), strict=True)))
+    def rows(spec: S.Model) -> Iterator[Row]:
+        lead = f"{names[0]}{own if untied(spec) else ''}"
+        inner = zip((lead, *names[1:]), ("head", "head.dense", "head.norm"), strict=True)
+        yield from maps(dict(inner))(spec)
+        if lead != names[0]:
+            yield row(f"{names[0]}.bias", "head.unread")
+
     tied = tuple(f"{names[0]}.{key}" for key in ("weight", "decoder.weight", "decoder.bias"))
-    return Task(architecture, head, rows, tied)
+    older = {f"{names[0]}{own}.bias": f"{names[0]}.bias"} if own else {}  # of version 4: both
+    return Task(architecture, head, rows, tied, older=older)
 
 
 def written(masked: Task, architecture: str) -> dict[str, Task]:
@@ -159,6 +177,22 @@ def written(masked: Task, architecture: str) -> dict[str, Task]:
 
     writer = replace(masked, architecture=architecture, head=head)
     return {"masked-lm": replace(masked, head=in_place), "causal-lm": writer}
+
+
+def inside(words: Task, spec: S.Model) -> Iterator[Row]:
+    """The rows of a head of words that is one of two."""
+    under = lambda key: key.replace("head.", "head.tokens.", 1)
+    return (replace(r, ours=tuple(map(under, r.ours))) for r in words.rows(spec))
+
+
+def summary(config: Config, **wanted: Any) -> S.Activation:
+    """The activation of a summary of the sequence that is made as wanted and mapped to labels."""
+    wanted |= {"summary_use_proj": True, "summary_proj_to_labels": True}
+    for key, allowed in wanted.items():
+        if config.get(key, allowed) != allowed:
+            says = f"config.json: {key}={config[key]!r} has no part in this head; {allowed!r} has"
+            raise CheckpointError(says)
+    return activations.ours(config.get("summary_activation") or "linear")  # type: ignore[return-value]
 
 
 def pretraining(
@@ -177,8 +211,7 @@ def pretraining(
         return S.Pretraining(tokens=tokens, asks=asks, dropout=dropout(config))
 
     def rows(spec: S.Model) -> Iterator[Row]:
-        inside = lambda key: key.replace("head.", "head.tokens.", 1)
-        yield from (replace(r, ours=tuple(map(inside, r.ours))) for r in masked.rows(spec))
+        yield from inside(masked, spec)
         yield from two(names, ("head.pair.hidden", "head.pair.out"))(spec)
 
-    return Task(architecture, head, rows, masked.tied)
+    return Task(architecture, head, rows, masked.tied, older=masked.older)

@@ -112,8 +112,11 @@ def pair(model_type: str, architecture: str, encoders: tuple[str, ...]) -> Pair:
     tasks: dict[str, Task] = {}
     for task, (first, second) in PARTS.items():
         if first in encoders:
-            tied = tuple(f"decoder.{key}" for key in FAMILIES[second].tasks["causal-lm"].tied)
-            tasks[task] = Task(architecture, lambda *_: None, tied=tied)
+            own = FAMILIES[second].tasks["causal-lm"]
+            rows = lambda spec, own=own: led([*own.rows(spec)], "decoder.")  # of unread keys
+            tied = tuple(f"decoder.{key}" for key in own.tied)
+            older = {f"decoder.{key}": f"decoder.{old}" for key, old in own.older.items()}
+            tasks[task] = Task(architecture, lambda *_: None, rows, tied, older=older)
     ignore = ("embeddings.position_ids", ".attn.bias", ".attn.masked_bias")
     return Pair(model_type, "bert2bert", "", (), no_rows, tasks, next(iter(tasks)), ignore)
 

@@ -54,7 +54,7 @@ def family(kind: str, name: str, vocab: int, prefix: str = "roberta") -> Family:
     fields = with_defaults(bert.FIELDS, (bert.LENGTH,), vocab_size=vocab)
     return Family(
         kind, kind, prefix, fields, bert.body, tasks(name, prefix),
-        ignore=bert.IGNORE, only=bert.ONLY, joint=(Joint(with_places, places), *bert.JOINTS),
+        ignore=bert.IGNORE, joint=(Joint(with_places, places), *bert.JOINTS),
     )  # fmt: skip
 
 

@@ -50,6 +50,7 @@ FIELDS = (
        *both("embed.dropout", "stack.block.*.dropout", "stack.block.*.branch.dropout")),
     at("decoder_start_token_id", None, "start"),
     at("pad_token_id", 0, "pad"),
+    at("initializer_factor", 1.0, *both("init.std")),
 )  # fmt: skip
 
 

@@ -7,11 +7,12 @@ vectors; with cutoffs the head gives log-probabilities by bands of words.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
 from anyformer import spec as S
-from anyformer.checkpoint.families import decoder
+from anyformer.checkpoint.families import decoder, heads
 from anyformer.checkpoint.families.decoder import ATTENTION, FEED
 from anyformer.checkpoint.family import Config, Family, Field, Joint, Task, at, register, size
 from anyformer.checkpoint.keymap import SLOTS, TRANSPOSE, Row, Step, layers, row, split
@@ -58,7 +59,8 @@ def rest(spec: S.Model) -> Config:
     shrink = SHRINK if width == spec.dim else source.shrink  # a map, though widths are equal
     fields = {"d_embed": width or spec.dim, "div_val": shrink, "same_length": same}
     known = head.cutoffs if isinstance(head, S.Adaptive) else source.cutoffs
-    return fields | ({"cutoffs": list(known)} if known or head or shrink > 1 else {})
+    words = known or isinstance(head, S.Adaptive) or shrink > 1
+    return fields | ({"cutoffs": list(known)} if words else {})
 
 
 RELATIVE = "0.branch.relative.0.project"
@@ -97,11 +99,22 @@ def head_rows(spec: S.Model) -> Iterator[Row]:
     yield row(keys, "head.bias", Step(parted.back, parted.there))
 
 
+LAST = heads.classes_of_last("TransfoXLForSequenceClassification")
+
+
+def classes(spec: S.Model, config: Config) -> S.Head | None:
+    """Classes of the last token; their map is as wide as the tables, so the stream has to be."""
+    if config.get("d_embed", 1024) != spec.dim:
+        raise CheckpointError(f"config.json: {LAST.architecture} needs d_embed to be d_model")
+    return LAST.head(spec, config)
+
+
 TIED = tuple(f"crit.out_layers.{i}.weight" for i in range(9))
 TIED += tuple(f"crit.out_projs.{i}" for i in range(1, 9))
 adaptive = lambda _, config: S.Adaptive(cutoffs=cutoffs(config))
 TASKS = {"base": Task("TransfoXLModel", lambda *_: None)}
 TASKS |= {"causal-lm": Task("TransfoXLLMHeadModel", adaptive, head_rows, TIED)}
+TASKS |= {"sequence-classification": replace(LAST, head=classes)}
 ONLY = dict.fromkeys(("untie_r", "adaptive", "proj_share_all_but_first"), True)
 register(Family(
     "transfo-xl", "transformer-xl", "transformer", FIELDS, body, TASKS,

@@ -9,7 +9,7 @@ from typing import Any
 from anyformer import spec as S
 from anyformer.checkpoint.families import activations, heads
 from anyformer.checkpoint.families.decoder import ATTENTION, FEED, INIT, act, sizes
-from anyformer.checkpoint.family import Config, Family, Field, Task, at, register
+from anyformer.checkpoint.family import Config, Family, Field, Joint, Task, at, register
 from anyformer.checkpoint.keymap import Row, Step, each, layers, linear, reshape, row
 from anyformer.errors import CheckpointError
 
@@ -70,9 +70,34 @@ def classes(_: S.Model, config: Config) -> S.Head:
     return S.Classes(**heads.told(config))
 
 
+def pixels(spec: S.Model, config: Config) -> S.Head:
+    """The image again, in squares of another size than the patches if it says so."""
+    stride = config.get("encoder_stride", 16)
+    return S.Pixels(stride=None if stride == S.get(spec, "embed.source.patch") else stride)
+
+
+def restoring(spec: S.Model) -> Iterator[Row]:
+    """The last map, a convolution there, and the vector of hidden patches."""
+    flat = each(lambda t: t.flatten(1), lambda t: t[..., None, None])
+    yield row("decoder.0.weight", "head.out.weight", flat)
+    yield row("decoder.0.bias", "head.out.bias")
+    hidden = reshape((spec.dim,), (1, 1, spec.dim))
+    yield row("vit.embeddings.mask_token", "head.mask", hidden)
+
+
+def stride(spec: S.Model) -> Config:
+    """encoder_stride, where there is a head to speak of."""
+    head, patch = spec.head, S.get(spec, "embed.source.patch")
+    return {"encoder_stride": head.stride or patch} if isinstance(head, S.Pixels) else {}
+
+
 LAST = heads.maps({"classifier": "head.out"})
 TASKS = {
     "base": replace(heads.pooler("ViTModel"), head=pooler),
     "image-classification": Task("ViTForImageClassification", classes, LAST),
+    "masked-image": Task("ViTForMaskedImageModeling", pixels, restoring),
 }
-register(Family("vit", "vit", "vit", FIELDS, body, TASKS, ignore=("embeddings.mask_token",)))
+register(Family(
+    "vit", "vit", "vit", FIELDS, body, TASKS, ignore=("embeddings.mask_token",),
+    joint=(Joint(lambda spec, _: spec, stride),),
+))  # fmt: skip

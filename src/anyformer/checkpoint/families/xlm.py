@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from anyformer import spec as S
-from anyformer.checkpoint.families import activations, decoder, heads
+from anyformer.checkpoint.families import decoder, heads
 from anyformer.checkpoint.families.decoder import ATTENTION, FEED
 from anyformer.checkpoint.family import Config, Family, Field, Joint, Task, at, register, size
 from anyformer.checkpoint.keymap import Row, linear
 from anyformer.checkpoint.labels import answers, labels
-from anyformer.errors import CheckpointError
 
 ACTS = {True: "gelu", False: "relu"}
 NAMES = "emb_dim n_layers n_heads vocab_size - max_position_embeddings"
@@ -25,7 +24,6 @@ FIELDS = (
     at("attention_dropout", 0.1, f"{ATTENTION}.dropout"),
     at("init_std", 0.02, "init.std"),
 )
-PLAIN = {"summary_type": "first", "summary_use_proj": True, "summary_proj_to_labels": True}
 
 
 def read_langs(spec: S.Model, config: Config) -> S.Model:
@@ -57,15 +55,24 @@ def head(kind: str, _: S.Model, config: Config) -> S.Head:
     if kind == "Vocabulary":
         return S.Vocabulary(tied=config.get("tie_word_embeddings", True), bias=True, shift=False)
     last = {"summary_activation": None} if kind == "Classes" else {}
-    for key, allowed in {**PLAIN, **last}.items():
-        if config.get(key, allowed) != allowed:
-            says = f"config.json: {key}={config[key]!r} has no part in this head; {allowed!r} has"
-            raise CheckpointError(says)
+    act = heads.summary(config, summary_type="first", **last)
     drop, count = heads.rate("summary_first_dropout")(config), labels(config)
     if kind == "Classes":
         return S.make("Classes", count=count, pool_dropout=drop, answers=answers(config))
-    act = activations.ours(config.get("summary_activation") or "linear")
     return S.make("Choices", hidden=count, act=act, pool_dropout=drop)
+
+
+def beams(spec: S.Model, config: Config) -> S.Head:
+    """Answers found by beams of so many starts and ends."""
+    sizes = {name: config.get(f"{name[:-1]}_n_top", 5) for name in ("starts", "ends")}
+    return S.make("Beams", **sizes, norm=spec.embed.norm)
+
+
+def tops(spec: S.Model) -> Config:
+    """How many starts and ends, where there is a head to speak of."""
+    head = spec.head
+    both = isinstance(head, S.Beams)
+    return {"start_n_top": head.starts, "end_n_top": head.ends} if both else {}
 
 
 def task(architecture: str, kind: str, rows: dict[str, str], *tied: str) -> Task:
@@ -77,6 +84,11 @@ ENDS = {"embeddings": "embed.token", "position_embeddings": "embed.position"}
 ENDS |= {"lang_embeddings": "embed.language", "layer_norm_emb": "embed.norm"}
 PROJ, SUMMARY = "pred_layer.proj", "sequence_summary.summary"
 CHOICE = {SUMMARY: "head.hidden", "logits_proj": "head.out"}
+SQUAD = {"start_logits.dense": "start", "end_logits.dense_0": "join", "end_logits.dense_1": "end"}
+SQUAD |= {"end_logits.LayerNorm": "norm", "answer_class.dense_0": "judge"}
+SQUAD = {
+    f"qa_outputs.{k}": f"head.{v}" for k, v in (SQUAD | {"answer_class.dense_1": "answer"}).items()
+}
 EVERY = heads.per_token("XLMForTokenClassification", dropout=heads.rate("dropout"))
 ONE = task("XLMForSequenceClassification", "Classes", {SUMMARY: "head.out"})
 TASKS = {
@@ -85,9 +97,11 @@ TASKS = {
     "sequence-classification": ONE,
     "token-classification": EVERY,
     "question-answering": heads.span("XLMForQuestionAnsweringSimple"),
+    "beam-question-answering": Task("XLMForQuestionAnswering", beams, heads.maps(SQUAD)),
     "multiple-choice": task("XLMForMultipleChoice", "Choices", CHOICE),
 }
 register(Family(
     "xlm", "xlm", "transformer", FIELDS, decoder.body(ENDS, inner), TASKS, ignore=("position_ids",),
-    only={"asm": False, "is_encoder": True}, joint=(Joint(read_langs, write_langs), decoder.TIES),
+    only={"asm": False, "is_encoder": True},
+    joint=(Joint(read_langs, write_langs), Joint(lambda spec, _: spec, tops), decoder.TIES),
 ))  # fmt: skip

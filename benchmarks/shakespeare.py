@@ -1,0 +1,292 @@
+"""Characters of Shakespeare: nanoGPT's two published configurations, trained by the library.
+
+`cpu` races whole runs against a plain GPT with a plain loop, as nanoGPT has them; `h200` trains the
+larger one, plain and with switches, over several seeds. The corpus is not ours to ship: name it.
+
+    python -m benchmarks.shakespeare cpu --data tinyshakespeare.txt
+    python -m benchmarks.shakespeare h200 --data tinyshakespeare.txt --seeds 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import anyformer
+from anyformer import spec as S
+from anyformer.compat.words import switch
+from anyformer.data.part import held_out
+from anyformer.data.rows import Rows
+from anyformer.objectives.causal import NextToken
+from anyformer.train import Settings, train
+from anyformer.train.settings import AdamW, Cosine, Evaluation, Saving
+from benchmarks.runner import Settings as Shown
+from benchmarks.runner import Table
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One of nanoGPT's configurations for this corpus."""
+
+    layers: int
+    heads: int
+    width: int
+    context: int
+    batch: int
+    steps: int
+    dropout: float
+    target: float  # the validation loss that its README states
+
+
+SETUPS = {
+    "cpu": Setup(4, 4, 128, 64, 12, 2000, 0.0, 1.88),
+    "h200": Setup(6, 6, 384, 256, 64, 5000, 0.2, 1.4697),
+}
+SWITCHES = {
+    "plain": {},
+    "rotary, squared ReLU, sandwich norm": dict(
+        rotary_pos_emb=True, ff_relu_squared=True, sandwich_norm=True
+    ),
+}
+
+
+class Characters:
+    """A text as one document of characters."""
+
+    documents, segmented = 1, None
+
+    def __init__(self, text: str):
+        self.letters = sorted(set(text))
+        codes = {letter: code for code, letter in enumerate(self.letters)}
+        self.ids = np.array([codes[letter] for letter in text], np.int64)
+        self.tokens, self.lengths = len(self.ids), np.array([len(self.ids)])
+        self.fingerprint = str(hash(text))
+
+    def document(self, k: int) -> np.ndarray:
+        return self.ids
+
+    def segments(self, k: int) -> list[np.ndarray]:
+        return [self.ids]
+
+    def names(self, k: int) -> None:
+        return None
+
+    def slice(self, start: int, stop: int) -> np.ndarray:
+        return self.ids[start:stop]
+
+
+def spec_of(setup: Setup, vocab: int, switches: dict[str, bool]) -> S.Model:
+    """GPT-2 without biases, with switches."""
+    spec = anyformer.recipe(
+        "gpt2", dim=setup.width, depth=setup.layers, heads=setup.heads, vocab=vocab,
+        length=setup.context, dropout=setup.dropout,
+    )  # fmt: skip
+    for place in ("0.branch.bias", "0.branch.out_bias", "1.branch.bias"):
+        spec = anyformer.override(spec, f"stack.block.{place}", False)
+    return switch(spec, **switches) if switches else spec
+
+
+def settings_of(setup: Setup, seed: int, device: str) -> Settings:
+    """How nanoGPT trains: AdamW, cosine to a tenth, clipped; bfloat16 on a GPU."""
+    gpu = device == "cuda"
+    return Settings(
+        steps=setup.steps,
+        batch=setup.batch,
+        lr=1e-3,
+        optimiser=AdamW(betas=(0.9, 0.99)),
+        undecayed=("norms", "biases"),
+        schedule=Cosine(warmup=100, final=0.1),
+        evaluation=Evaluation(every=250 if gpu else 0, patience=6 if gpu else None),
+        saving=Saving(every=0, best=gpu, take="best" if gpu else "last"),
+        precision="bfloat16" if gpu else "float32",
+        compile=gpu,
+        seed=seed,
+        device=device,
+        workers=2 if gpu else 0,
+    )
+
+
+def ours(setup: Setup, text: Characters, name: str, seed: int, device: str) -> dict[str, float]:
+    """Train by the library; the best validation loss and the seconds."""
+    learn, held = held_out(text, 0.1)
+    rows = Rows(learn, setup.context + 1, seed), Rows(held, setup.context + 1, shuffle=False)
+    spec = spec_of(setup, len(text.letters), SWITCHES[name])
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        run = train(
+            spec,
+            rows,
+            NextToken(cross=True),
+            Path(folder) / "run",
+            settings_of(setup, seed, device),
+        )
+        seconds = time.perf_counter() - start
+    losses = [r["validation/loss"] for r in run.history if "validation/loss" in r]
+    return {"loss": min(losses), "seconds": seconds, "steps": run.steps,
+            "parameters": anyformer.count(spec, length=setup.context).parameters}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------ the peer
+
+
+class PeerBlock(nn.Module):
+    """A pre-norm block with one matrix for queries, keys and values, without biases."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = (nn.LayerNorm(width, bias=False) for _ in range(2))
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
+        self.up = nn.Linear(width, 4 * width, bias=False)
+        self.down = nn.Linear(4 * width, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, d = x.shape
+        split = lambda t: t.view(b, n, self.heads, d // self.heads).transpose(1, 2)
+        q, k, v = (split(t) for t in self.qkv(self.norm1(x)).chunk(3, -1))
+        seen = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(seen.transpose(1, 2).reshape(b, n, d))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Peer(nn.Module):
+    """A GPT with learned positions and a tied head."""
+
+    def __init__(self, setup: Setup, vocab: int):
+        super().__init__()
+        self.token = nn.Embedding(vocab, setup.width)
+        self.place = nn.Embedding(setup.context, setup.width)
+        blocks = [PeerBlock(setup.width, setup.heads) for _ in range(setup.layers)]
+        self.blocks, self.norm = nn.ModuleList(blocks), nn.LayerNorm(setup.width, bias=False)
+        for name, weight in self.named_parameters():
+            if weight.ndim > 1:
+                last = name.endswith(("out.weight", "down.weight"))
+                nn.init.normal_(weight, std=0.02 / math.sqrt(2 * setup.layers if last else 1))
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.token(ids) + self.place.weight[: ids.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return F.linear(self.norm(x), self.token.weight)
+
+
+def theirs(setup: Setup, text: Characters, seed: int) -> dict[str, float]:
+    """Train the peer by a plain loop; the last validation loss and the seconds."""
+    torch.manual_seed(seed)
+    limit = int(0.9 * text.tokens)
+    ids, held = torch.from_numpy(text.ids[:limit]), torch.from_numpy(text.ids[limit:])
+    start = time.perf_counter()
+    model = Peer(setup, len(text.letters))
+    sides = (
+        [p for p in model.parameters() if p.ndim > 1],
+        [p for p in model.parameters() if p.ndim < 2],
+    )
+    groups = [{"params": p, "weight_decay": w} for p, w in zip(sides, (0.1, 0.0), strict=True)]
+    optimiser = torch.optim.AdamW(groups, 1e-3, betas=(0.9, 0.99), fused=True)
+    for step in range(setup.steps):
+        wave = 0.5 * (1 + math.cos(math.pi * max(step - 100, 0) / (setup.steps - 100)))
+        rate = 1e-3 * min((step + 1) / 100, 1) * (0.1 + 0.9 * wave)
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        at = torch.randint(len(ids) - setup.context, (setup.batch,))
+        rows = torch.stack([ids[i : i + setup.context + 1] for i in at])
+        logits = model(rows[:, :-1])
+        F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        optimiser.zero_grad(set_to_none=True)
+    rows = held[: len(held) // (setup.context + 1) * (setup.context + 1)].view(
+        -1, setup.context + 1
+    )
+    with torch.no_grad():
+        sums = [
+            F.cross_entropy(model(r[:, :-1]).flatten(0, 1), r[:, 1:].flatten(), reduction="sum")
+            for r in rows.split(setup.batch)
+        ]
+    seconds = time.perf_counter() - start
+    return {"loss": float(sum(sums)) / rows[:, 1:].numel(), "seconds": seconds}
+
+
+# ------------------------------------------------------------------------------ the works
+
+
+def cpu(text: Characters, seeds: int, out: str | None) -> None:
+    """Whole runs in turn: ours, the peer's, and again with another seed."""
+    torch.set_num_threads(2)
+    setup, found = SETUPS["cpu"], {"anyformer": [], "a plain GPT and loop": []}
+    for seed in range(seeds):
+        found["anyformer"].append(ours(setup, text, "plain", seed, "cpu"))
+        found["a plain GPT and loop"].append(theirs(setup, text, seed))
+    table = Table("Characters of Shakespeare, nanoGPT's CPU configuration", [
+        "contestant", "validation loss by seed", "mean", "seconds by seed", "best of ours"])  # fmt: skip
+    best = min(r["seconds"] for r in found["anyformer"])
+    for name, runs in found.items():
+        losses, seconds = [r["loss"] for r in runs], [r["seconds"] for r in runs]
+        table.rows.append([
+            name, " ".join(f"{x:.4f}" for x in losses), f"{statistics.mean(losses):.4f}",
+            " ".join(f"{x:.0f}" for x in seconds), f"{min(seconds) / best:.2f}"])  # fmt: skip
+    table.notes.append(
+        f"its README states {setup.target}; {setup}; whole validation tenth, at the end"
+    )
+    table.notes.append("seconds: everything from the first weight to the last validation row")
+    table.raw.update(found)
+    table.show(Shown(out=out), "cpu_shakespeare")
+
+
+def h200(data: Path, seeds: int, out: str | None) -> None:
+    """Plain and switched, several seeds, each run in its own process, all at once."""
+    setup, jobs = SETUPS["h200"], [(n, s) for n in SWITCHES for s in range(seeds)]
+    command = [sys.executable, "-m", "benchmarks.shakespeare", "one", "--data", str(data)]
+    running = [
+        subprocess.Popen([*command, "--name", n, "--seed", str(s)], stdout=subprocess.PIPE)
+        for n, s in jobs
+    ]
+    told = [json.loads(p.communicate()[0].splitlines()[-1]) for p in running]
+    head = ["model", "parameters", "best validation loss by seed", "mean", "steps", "seconds"]
+    table = Table("Characters of Shakespeare, nanoGPT's 10.7M configuration, one H200", head)
+    for name in SWITCHES:
+        runs = [r for (n, _), r in zip(jobs, told, strict=True) if n == name]
+        losses = [r["loss"] for r in runs]
+        table.rows.append([
+            name, f"{runs[0]['parameters'] / 1e6:.2f}M", " ".join(f"{x:.4f}" for x in losses),
+            f"{statistics.mean(losses):.4f}", " ".join(str(r["steps"]) for r in runs),
+            " ".join(f"{r['seconds']:.0f}" for r in runs)])  # fmt: skip
+        table.raw[name] = runs
+    table.notes.append(f"its README states {setup.target}; {setup}; stopped after 6 evaluations, "
+                       f"each of 250 steps, without a better one; {len(jobs)} runs at once")  # fmt: skip
+    table.show(Shown(out=out), "h200_shakespeare")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("work", choices=["cpu", "h200", "one"])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--out", default=None)
+    parser.add_argument("--name", default="plain", choices=SWITCHES)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    if given.work == "h200":
+        return h200(given.data, given.seeds, given.out)
+    text = Characters(given.data.read_text(encoding="utf-8"))
+    if given.work == "cpu":
+        return cpu(text, given.seeds, given.out)
+    print(json.dumps(ours(SETUPS["h200"], text, given.name, given.seed, "cuda")))
+
+
+if __name__ == "__main__":
+    main()

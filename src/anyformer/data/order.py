@@ -1,0 +1,49 @@
+"""A random order of any size in no memory: where an index of an epoch leads.
+
+A Feistel network over pairs of numbers is a permutation whatever its rounds compute; walking on
+from results beyond the size keeps it one for any size (Black and Rogaway 2002).
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+
+import numpy as np
+
+ROUNDS = 6
+WORD = 2**64 - 1
+
+
+def mix(*numbers: int) -> int:
+    """64 bits that depend on every number given (the finalizer of SplitMix64, chained)."""
+    state = 0
+    for number in numbers:
+        state = (state + 0x9E3779B97F4A7C15 + (number & WORD)) & WORD
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & WORD
+        state ^= state >> 31
+    return state
+
+
+def generator(*numbers: int) -> np.random.Generator:
+    """Random numbers that depend on the numbers given and on nothing else."""
+    return np.random.Generator(np.random.Philox(key=mix(*numbers)))
+
+
+def shuffled(index: int, size: int, key: int) -> int:
+    """Where `index` of 0 … size-1 stands in the order that `key` gives: a permutation."""
+    a = isqrt(size - 1) + 1
+    b = -(-size // a)
+    while True:
+        left, right = index % a, index // a
+        for round in range(ROUNDS):
+            left, right = right, (left + mix(key, round, right)) % (b if round % 2 else a)
+        index = left + a * right
+        if index < size:
+            return index
+
+
+def place(index: int, size: int, seed: int, shuffle: bool) -> tuple[int, int]:
+    """The epoch of an index, and the place that it leads to in it."""
+    epoch, within = divmod(index, size)
+    return epoch, shuffled(within, size, mix(seed, epoch)) if shuffle else within

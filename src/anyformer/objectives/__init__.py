@@ -1,0 +1,1 @@
+"""What models are trained for: corruptions of text, tasks with labels, and their sums."""

@@ -1,0 +1,75 @@
+"""What is done to the blocks of a model before it is trained: compile each, or compute it again.
+
+Only a block's `forward` is replaced, so names and weights stay what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from anyformer.errors import SpecError
+from anyformer.model.stack import Block, Stack
+from anyformer.parts.blocks import BlockSparse
+from anyformer.parts.state import Call
+from anyformer.train.settings import Settings
+
+Forward = Callable[[Tensor, Call, str], Tensor]
+
+
+def prepare(module: nn.Module, settings: Settings) -> None:
+    """Compile and recompute the blocks of every stack inside a module, as the settings ask."""
+    blocks = [m for m in module.modules() if isinstance(m, Block)]
+    stacks = [m for m in module.modules() if isinstance(m, Stack)]
+    if settings.compile and any(stack.spec.reversible for stack in stacks):
+        raise SpecError(
+            "compile=True compiles blocks, and a reversible stack runs its sublayers one by one: "
+            "leave compile out, or set stack.reversible=False"
+        )
+    trained = [b for b in blocks if any(p.requires_grad for p in b.parameters())]
+    for block in blocks if settings.compile else ():
+        _replace(block, _compiled(block))
+    for block in trained if settings.recompute else ():
+        _replace(block, _recomputed(block, block.forward))
+
+
+def _replace(block: Block, forward: Forward) -> None:
+    block.forward = forward  # type: ignore[method-assign]
+
+
+def _compiled(block: Block) -> Forward:
+    """The block compiled; where an application is like the next, they share one graph."""
+    compiled: Any = torch.compile(block.forward)
+    fixed = any(isinstance(m, BlockSparse) for m in block.modules())  # drawn by application
+
+    def forward(x: Tensor, call: Call, path: str) -> Tensor:
+        alike = not fixed and call.past is None and call.following is None
+        return compiled(x, call, "0" if alike else path)
+
+    return forward
+
+
+def _recomputed(block: Block, inner: Forward) -> Forward:
+    """The block with activations that are computed again, from the call as it was."""
+
+    def forward(x: Tensor, call: Call, path: str) -> Tensor:
+        if not (block.training and torch.is_grad_enabled()) or call.following is not None:
+            return inner(x, call, path)
+        carried = dict(call.carried)
+        first = [True]
+
+        def again(x: Tensor) -> Tensor:
+            if first:
+                first.clear()
+                return inner(x, call, path)
+            asks = {"weights": None, "hidden": None, "carried": dict(carried)}
+            return inner(x, replace(call, **asks), path)
+
+        return checkpoint(again, x, use_reentrant=False)
+
+    return forward

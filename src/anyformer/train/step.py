@@ -1,0 +1,193 @@
+"""One step: this rank's micro-batches forward and backward, one update, sums to be read later.
+
+The loss is Σ weight · sum / count with counts of the whole step, over micro-batches and ranks: how
+a step is cut into pieces changes nothing but the last bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from anyformer.errors import TrainError
+from anyformer.objectives.base import Batch, Result
+from anyformer.train.ema import Ema
+from anyformer.train.optim import Optimisers, mesh_of
+from anyformer.train.ranks import Spread, seed
+from anyformer.train.settings import Settings
+
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+@dataclass
+class Told:
+    """Numbers of a step as one tensor, on the device until they are read."""
+
+    names: list[str]
+    values: Tensor  # (names,) float64
+
+    def read(self) -> dict[str, float]:
+        """The numbers by name; waits for the device."""
+        return dict(zip(self.names, self.values.tolist(), strict=True))
+
+
+class Sums:
+    """Sums of losses and metrics over micro-batches, and the counts that they are divided by."""
+
+    def __init__(self, weights: dict[str, float]):
+        self.weights = weights
+        self.losses: dict[str, Tensor] = {}
+        self.metrics: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def add(self, result: Result) -> None:
+        """Add what a micro-batch gave."""
+        for name, loss in result.losses.items():
+            value = loss.detach().double()
+            self.losses[name] = self.losses[name] + value if name in self.losses else value
+        for name, (top, count) in result.metrics.items():
+            pair = (top.detach().double(), count.detach().double())
+            old = self.metrics.get(name)
+            self.metrics[name] = pair if old is None else (old[0] + pair[0], old[1] + pair[1])
+
+    def told(self, spread: Spread, counts: Tensor, *others: Tensor) -> Told:
+        """loss, each term and each metric over all ranks; others are summed over them as they are.
+
+        `counts` (terms,) are of the whole step already.
+        """
+        device = counts.device
+        parts = [self.losses[n].reshape(()) for n in self.weights]
+        parts += [x.reshape(()).to(device) for pair in self.metrics.values() for x in pair]
+        parts += [x.reshape(()).to(device, torch.float64) for x in others]
+        whole = spread.sum(torch.stack(parts))
+        terms, pairs = len(self.weights), 2 * len(self.metrics)
+        means = whole[:terms] / counts.clamp(min=1)
+        weights = torch.tensor(list(self.weights.values()), dtype=torch.float64, device=device)
+        ratios = whole[terms : terms + pairs : 2] / whole[terms + 1 : terms + pairs : 2].clamp(
+            min=1
+        )
+        values = [(means * weights).sum()[None], means, ratios, whole[terms + pairs :]]
+        names = ["loss", *(f"loss/{n}" for n in self.weights), *self.metrics]
+        names += [f"other/{i}" for i in range(len(others))]
+        return Told(names, torch.cat(values))
+
+
+class Stepper:
+    """Runs steps of a trainee."""
+
+    def __init__(self, spread: Spread, settings: Settings, device: torch.device):
+        self.spread, self.settings, self.device = spread, settings, device
+        self.optimisers = Optimisers(spread.trainee, settings)
+        self.weights = dict(spread.trainee.objective.weights)
+        self.ema = None if settings.ema is None else Ema(spread.trainee, settings.ema)
+        half = settings.precision == "float16"
+        self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**14, enabled=half)
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The precision that the settings ask for."""
+        dtype = DTYPES.get(self.settings.precision)
+        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
+
+    def counts(self, batches: Sequence[Batch]) -> Tensor:
+        """How many things each term counts in the whole step (terms,), over all ranks."""
+        objective, total = self.spread.trainee.objective, [0.0] * len(self.weights)
+        for batch in batches:
+            found = objective.counts(batch)
+            total = [t + float(found[n]) for t, n in zip(total, self.weights, strict=True)]
+        return self.spread.sum(torch.tensor(total, dtype=torch.float64, device=self.device))
+
+    def move(self, batch: Batch) -> Batch:
+        """A batch on the device."""
+        if self.device.type == "cpu":
+            return batch
+        return {k: v.to(self.device, non_blocking=True) for k, v in batch.items()}
+
+    def run(self, step: int, batches: Sequence[Batch], factor: float, stop: bool) -> Told:
+        """One step with a learning rate times a factor; `stop`: this rank wants to stop.
+
+        The numbers told are loss, terms, metrics, the gradient's norm and how many want to stop.
+        """
+        seed(self.device, self.settings.seed, step, self.spread.rank)
+        counts, sums = self.counts(batches), Sums(self.weights)
+        scales = self._scales(counts)
+        try:
+            for i, batch in enumerate(batches):
+                self.spread.sync(i + 1 == len(batches))
+                self._accumulate(self.move(batch), scales, sums)
+        except (RuntimeError, MemoryError) as error:
+            self.optimisers.zero()
+            if (found := out_of_memory(error, self.settings)) is None:
+                raise
+            raise found from error
+        norm = self._update(step, factor)
+        told = sums.told(self.spread, counts, torch.tensor(float(stop)))
+        told.names[-1] = "stop"
+        told.names.append("norm")
+        told.values = torch.cat([told.values, norm.double().reshape(1).to(told.values.device)])
+        return told
+
+    def _scales(self, counts: Tensor) -> dict[str, float | Tensor]:
+        factor, each = self.spread.factor, counts.clamp(min=1)
+        numbers = each.tolist() if self.device.type == "cpu" else each.float().unbind()
+        pairs = zip(self.weights.items(), numbers, strict=True)
+        return {name: weight * factor / n for (name, weight), n in pairs}
+
+    def _accumulate(self, batch: Batch, scales: dict[str, float | Tensor], sums: Sums) -> None:
+        with self.autocast():
+            result = self.spread.module(batch)
+        terms = [result.losses[name] * scale for name, scale in scales.items()]
+        loss = terms[0] if len(terms) == 1 else torch.stack([t.reshape(()) for t in terms]).sum()
+        self.scaler.scale(loss).backward()
+        sums.add(result)
+
+    def _update(self, step: int, factor: float) -> Tensor:
+        """Clip, update, average; returns the norm of the gradient before it was clipped."""
+        self.optimisers.set(factor)
+        for optimiser in self.optimisers.all:
+            self.scaler.unscale_(optimiser)
+        norm = clip(self.optimisers.parameters, self.settings.clip)
+        for optimiser in self.optimisers.all:
+            self.scaler.step(optimiser)
+        self.scaler.update()
+        self.optimisers.zero()
+        if self.ema is not None:
+            self.ema.update(step)
+        return norm
+
+
+def clip(parameters: Sequence[torch.nn.Parameter], most: float | None) -> Tensor:
+    """The norm of all gradients; they are scaled down to `most` where it is more."""
+    alike: dict[object, list[torch.nn.Parameter]] = {}  # what lies over the same ranks
+    for parameter in parameters:
+        if parameter.grad is not None:
+            alike.setdefault(mesh_of(parameter.grad), []).append(parameter)
+    norms = [_norm([p.grad for p in group if p.grad is not None]) for group in alike.values()]
+    norm = norms[0] if len(norms) == 1 else torch.nn.utils.get_total_norm(norms)
+    if most is not None:
+        for group in alike.values():
+            torch.nn.utils.clip_grads_with_norm_(group, most, norm)
+    return norm
+
+
+def _norm(grads: list[Tensor]) -> Tensor:
+    norm = torch.nn.utils.get_total_norm(grads)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def out_of_memory(error: Exception, settings: Settings) -> TrainError | None:
+    """An error about memory with the knobs that help; None for any other."""
+    if not isinstance(error, MemoryError) and not any(m in str(error) for m in MEMORY):
+        return None
+    micro = settings.micro or settings.batch
+    knobs = [f"micro={max(micro // 2, 1)} (rows at once, now {micro}; the result is the same)"]
+    knobs += [] if settings.recompute else ["recompute=True"]
+    knobs += [] if settings.precision != "float32" else ["precision='bfloat16'"]
+    return TrainError(
+        f"out of memory: {str(error).splitlines()[0]}. Try {', or '.join(knobs)}; "
+        "the last checkpoint is intact, and resume goes on from it"
+    )

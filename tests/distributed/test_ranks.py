@@ -1,0 +1,91 @@
+"""Processes that meet, disagree, die and come back."""
+
+import os
+import time
+
+import pytest
+import torch
+
+from anyformer.errors import TrainError
+from anyformer.train import ranks
+from tests.distributed.helping import numbers, torchrun, weights
+
+NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+WHOLE = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+@pytest.fixture
+def around(monkeypatch):
+    """Sets what the environment says of ranks."""
+
+    def put(**given):
+        for name in NAMES:
+            monkeypatch.delenv(name, raising=False)
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+
+    return put
+
+
+def test_one_process_has_nothing_to_start(around):
+    around()
+    with ranks.start() as rank:
+        assert (rank, ranks.world(), ranks.initialised()) == (0, 1, False)
+    around(RANK="0", WORLD_SIZE="1")
+    with ranks.start() as rank:
+        assert rank == 0 and not ranks.initialised()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"RANK": None}, "RANK missing"),
+        ({"MASTER_ADDR": None, "MASTER_PORT": None}, "MASTER_ADDR, MASTER_PORT missing"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE='two' is no number"),
+        ({"RANK": "2"}, "RANK=2 is not below WORLD_SIZE=2"),
+        ({"RANK": "1", "MASTER_PORT": "1"}, "could not meet at 127.0.0.1:1"),
+    ],
+)
+def test_an_environment_that_is_wrong(around, change, says):
+    around(**{k: v for k, v in (WHOLE | change).items() if v is not None})
+    with pytest.raises(TrainError, match=says):
+        with ranks.start(timeout=1.0):
+            pass
+    assert not ranks.initialised()
+
+
+@pytest.mark.parametrize(
+    ("two", "path"),
+    [({"a": [1, {"b": 3}]}, "a.1.b"), ({"a": 1}, "a"), ({"a": [1, {"b": 2}], "c": 0}, "c")],
+)
+def test_the_first_difference_is_named(two, path):
+    found = ranks._difference({"a": [1, {"b": 2}]}, two)
+    assert found is not None and found[0] == path
+    assert ranks._difference(two, two) is None
+
+
+def test_a_killed_rank_comes_back_and_a_run_ends_the_same(home, tmp_path):
+    out = tmp_path / "cut"
+    done = torchrun(2, "tests.distributed.fragile", str(out), "kill", restarts=1)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "going on after step 2" in done.stderr
+    wanted, found = weights(home / "ddp"), weights(out)
+    assert all(torch.equal(wanted[k], found[k]) for k in wanted)
+    assert numbers(out) == numbers(home / "ddp")
+    assert not list((out / "checkpoints").glob(".*"))
+
+
+def test_a_rank_that_raises_ends_all(tmp_path):
+    begun = time.perf_counter()
+    done = torchrun(2, "tests.distributed.fragile", str(tmp_path / "a"), "raise")
+    assert done.returncode != 0
+    assert "rank 1: ValueError: row 29 is poison" in done.stderr
+    assert time.perf_counter() - begun < 100
+    assert (tmp_path / "a" / "checkpoints" / "step-00000002" / "manifest.json").is_file()
+
+
+def test_ranks_that_were_asked_different_things(tmp_path):
+    done = torchrun(2, "tests.distributed.fragile", str(tmp_path / "a"), "differ")
+    assert done.returncode != 0
+    assert "settings.lr is 0.003 on rank 0 and 0.004 on rank 1" in done.stderr
+    assert not os.path.exists(tmp_path / "a" / "run.json")
