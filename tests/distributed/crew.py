@@ -1,7 +1,8 @@
 """Runs of many ranks from one process that loads torch once and forks a child for each rank.
 
 `python -m tests.distributed.crew JOBS.json` does a list of jobs, one after another. A job is
-{"case", "world", "out"} and maybe {"kind", "tensor", "replicas", "settings", "resume", "probe"}.
+{"case", "world", "out"} and maybe {"kind", "tensor", "replicas", "settings", "resume", "probe",
+"differ"}.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def work(job: dict[str, Any], given: dict[str, Any]) -> None:
         value = S.from_dict(value) if isinstance(value, dict) else value
         chosen = S.override(chosen, path, value)
     with ranks.start(timeout=60):
+        if job.get("differ") and ranks.rank() == 1:
+            chosen = S.override(chosen, "lr", 0.004)
         if job.get("probe"):
             probe(given)
         elif job.get("resume"):

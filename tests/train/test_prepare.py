@@ -1,5 +1,7 @@
 """Recomputed and compiled blocks give what plain ones give."""
 
+import copy
+
 import pytest
 import torch
 
@@ -75,3 +77,13 @@ def test_evaluation_is_left_alone():
 def test_a_reversible_stack_is_not_compiled_in_silence():
     with pytest.raises(SpecError, match="reversible"):
         prepare(build(spec(**{"stack.reversible": True, "dropout": 0.0})), settings(compile=True))
+
+
+def test_a_copy_of_a_recomputed_model_has_weights_of_its_own():
+    model = build(spec(dropout=0.0)).train()
+    prepare(model, settings(recompute=True))
+    other = copy.deepcopy(model)
+    ids = torch.randint(0, VOCAB, (2, LENGTH))
+    other(ids, labels=ids).loss.backward()
+    assert all(p.grad is None for p in model.parameters())
+    assert all(p.grad is not None for p in other.stack.parameters())

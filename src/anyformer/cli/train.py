@@ -108,7 +108,6 @@ def _told(done: Run) -> int:
 
 def settings_of(args: argparse.Namespace, defaults: dict[str, Any]) -> Settings:
     """The settings that the words of a command ask for."""
-    from anyformer import spec as S
     from anyformer.train.settings import Cosine, Evaluation, Settings
 
     names = ("steps", "batch", "lr", "seed", "precision", "device", "compile")
@@ -119,8 +118,14 @@ def settings_of(args: argparse.Namespace, defaults: dict[str, Any]) -> Settings:
     found["evaluation"] = Evaluation(every=max(steps // 10, 1))
     if args.report_to:
         found["trackers"] = tuple(args.report_to)
-    settings = Settings(**found)
-    for path, value in read.pairs(args.set).items():
+    return changed(Settings(**found), args.set)
+
+
+def changed(settings: Settings, words: list[str]) -> Settings:
+    """The settings with those that words of the form path=value name."""
+    from anyformer import spec as S
+
+    for path, value in read.pairs(words).items():
         settings = S.override(settings, path, _node(value))
     return settings
 
@@ -153,10 +158,8 @@ def tell(done: Run) -> None:
     """Print the numbers of a run, and a sample where its model writes text."""
     from anyformer import spec as S
 
-    told = done.validation
-    numbers = [
-        f"{name} {told[name]:.4g}" for name in ("loss", "perplexity", "accuracy") if name in told
-    ]
+    told = {k: v for k, v in done.validation.items() if not k.startswith("loss/")}
+    numbers = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in told.items()]
     print(f"{done.steps} steps; validation: {', '.join(numbers) or 'none'}")
     model = done.model()
     head, words = model.spec.head, done.tokenizer()

@@ -24,7 +24,7 @@ try:
     )
 except ImportError as missing:
     raise ImportError(
-        "tokenizers need the `tokenizers` library: pip install 'anyformer[text]'"
+        "tokenizers need the `tokenizers` library: pip install tokenizers"
     ) from missing
 
 __all__ = [

@@ -24,7 +24,8 @@ from anyformer.objectives.common import (
     pad_of,
     whole,
 )
-from anyformer.spec.node import Rate, node
+from anyformer.objectives.losses import check_alpha
+from anyformer.spec.node import Above, Rate, node
 
 
 @node
@@ -33,6 +34,7 @@ class Causal(Plan):
 
     cross: bool = False  # documents of a row see each other, as in GPT-2
     smoothing: Rate = 0.0  # share of the target that all tokens get alike
+    alpha: Above = 1.0  # of the loss: 1 cross-entropy, 1.5 entmax, 2 sparsemax (1905.05702)
 
     def fit(self, spec: S.Model) -> S.Model:
         """The spec with a head over its vocabulary."""
@@ -44,7 +46,8 @@ class Causal(Plan):
         check_decoder(spec, self)
         check_head(spec, self, S.Vocabulary, S.Adaptive)
         _check_documents(spec, self.cross)
-        return NextToken(self.cross, self.smoothing, pad_of(tokenizer, spec))
+        alpha = check_alpha(self.alpha)
+        return NextToken(self.cross, self.smoothing, pad_of(tokenizer, spec), alpha)
 
 
 @node
@@ -74,7 +77,7 @@ class PrefixLM(Plan):
             return Continued(self.shortest, self.longest, spec.start, pad)
         check_decoder(spec, self)
         _check_documents(spec, self.cross)
-        return AfterPrefix(self.cross, 0.0, pad, self.shortest, self.longest)
+        return AfterPrefix(self.cross, 0.0, pad, 1.0, self.shortest, self.longest)
 
 
 def _check_documents(spec: S.Model, cross: bool) -> None:
@@ -91,6 +94,7 @@ class NextToken(OfTokens):
     cross: bool
     smoothing: float = 0.0
     pad: int = 0
+    alpha: float = 1.0
 
     def length(self, context: int) -> int:
         """One token more: the last one is an answer only."""

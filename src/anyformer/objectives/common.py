@@ -35,6 +35,7 @@ class OfTokens(Objective):
 
     weights: Mapping[str, float] = {"tokens": 1.0}
     smoothing: float = 0.0
+    alpha: float = 1.0
 
     def counts(self, batch: Batch) -> dict[str, Any]:
         """The number of labels."""
@@ -44,7 +45,7 @@ class OfTokens(Objective):
         """The sum of cross-entropies, and how many tokens were the likeliest."""
         out = trainee.model(**inputs(batch))
         assert out.logits is not None
-        loss = token_sum(out.logits, batch["labels"], smoothing=self.smoothing)
+        loss = token_sum(out.logits, batch["labels"], self.smoothing, self.alpha)
         return Result({"tokens": loss}, {"accuracy": hits(out.logits, batch["labels"])})
 
 

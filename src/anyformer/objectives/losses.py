@@ -34,10 +34,16 @@ def token_sum(logits: Tensor, labels: Tensor, smoothing: float = 0.0, alpha: flo
     return _entmax_sum(rows, asked, smoothing, alpha)
 
 
+def check_alpha(alpha: float) -> float:
+    """The alpha of a loss, or an error that names those there are."""
+    if alpha != 1.0 and alpha not in ENTMAX:
+        raise InputError(f"alpha={alpha}: the losses there are have 1.0, 1.5 and 2.0")
+    return alpha
+
+
 def _entmax_sum(rows: Tensor, asked: Tensor, smoothing: float, alpha: float) -> Tensor:
     """Ω(p) + p·s - y·s: with p at its best its own gradient is none, so it is held still."""
-    if alpha not in ENTMAX:
-        raise InputError(f"alpha={alpha}: the losses there are have 1.0, 1.5 and 2.0")
+    check_alpha(alpha)
     real = asked != IGNORED
     rows, asked = rows[real], asked[real]
     rows = rows - rows.detach().amax(-1, keepdim=True)

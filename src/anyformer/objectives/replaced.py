@@ -164,6 +164,7 @@ class ReplacedTokens(Objective):
             {
                 "generator accuracy": hits(guesses, labels[chosen]),
                 "accuracy": (((said == is_so) & real).sum(), real.sum()),
+                "replaced": (is_so.sum(), real.sum()),
                 "precision": ((said & is_so).sum(), said.sum()),
                 "recall": ((said & is_so).sum(), is_so.sum()),
             },

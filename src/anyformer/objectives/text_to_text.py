@@ -27,6 +27,7 @@ from anyformer.objectives.common import (
     pad_of,
     whole,
 )
+from anyformer.objectives.losses import check_alpha
 from anyformer.spec.node import Above, Positive, Rate, node
 
 
@@ -43,6 +44,7 @@ class TextToText(Plan):
     context: Positive | None = None  # tokens of an input at most; None: the model's positions
     answer: Positive | None = None  # tokens of a target at most
     smoothing: Rate = 0.0  # share of the target that all tokens get alike
+    alpha: Above = 1.0  # of the loss: 1 cross-entropy, 1.5 entmax, 2 sparsemax (1905.05702)
 
     def fit(self, spec: S.Model) -> S.Model:
         """The spec with a head over its vocabulary."""
@@ -78,7 +80,7 @@ class Answered(OfTokens):
     reads = "records"
 
     def __post_init__(self) -> None:
-        self.smoothing = self.plan.smoothing
+        self.smoothing, self.alpha = self.plan.smoothing, check_alpha(self.plan.alpha)
 
     def example(self, samples: Samples, index: int, rng: np.random.Generator) -> Example:
         """One record's two texts; longer ones are cut at the end."""

@@ -29,9 +29,10 @@ from anyformer.objectives.common import (
     pad_of,
     whole,
 )
+from anyformer.objectives.losses import check_alpha
 from anyformer.objectives.masked import Masked, Masker, masker_of
 from anyformer.objectives.text_to_text import closed, encoded, text_of
-from anyformer.spec.node import Positive, Rate, node
+from anyformer.spec.node import Above, Positive, Rate, node
 
 
 @node
@@ -130,6 +131,7 @@ class Translation(Plan):
     context: Positive | None = None  # tokens of a source at most; None: the model's positions
     answer: Positive | None = None  # tokens of a target at most
     smoothing: Rate = 0.1  # share of the target that all tokens get alike
+    alpha: Above = 1.0  # of the loss: 1 cross-entropy, 1.5 entmax, 2 sparsemax (1905.05702)
 
     def fit(self, spec: S.Model) -> S.Model:
         """The spec with a head over its vocabulary."""
@@ -159,7 +161,7 @@ class Translated(OfTokens):
     reads = "records"
 
     def __post_init__(self) -> None:
-        self.smoothing = self.plan.smoothing
+        self.smoothing, self.alpha = self.plan.smoothing, check_alpha(self.plan.alpha)
 
     def example(self, samples: Samples, index: int, rng: np.random.Generator) -> Example:
         """One record's two texts with their languages' tokens; longer ones are cut at the end."""

@@ -163,9 +163,7 @@ def _tokenizer(wish: Wish, name: str, material: TextSource | RecordSource) -> To
     return words_for(wish.tokenizer, name, lambda: _lines(material))
 
 
-def words_for(
-    given: str | None, objective: str, lines: Callable[[], Iterable[str]]
-) -> Tokenizer:
+def words_for(given: str | None, objective: str, lines: Callable[[], Iterable[str]]) -> Tokenizer:
     """The tokenizer of a folder, or one trained on texts, of a kind as bpe:8000 or one that fits.
 
     `objective` names what the model is trained with: its tokenizer has the tokens for that.

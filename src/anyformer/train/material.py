@@ -92,6 +92,7 @@ class RecordSource:
 
     what: str
     task: str | None = None  # which records of a set of the registry
+    work: str | None = None  # the task of fine-tuning that reads them
     validation: str | None = None  # a file
     held_out: Rate = 0.1
     lists: tuple[str, ...] = ()  # fields of words: in a table they stand with spaces between

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import MethodType
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from anyformer.parts.blocks import BlockSparse
 from anyformer.parts.state import Call
 from anyformer.train.settings import Settings
 
-Forward = Callable[[Tensor, Call, str], Tensor]
+Forward = Callable[[Block, Tensor, Call, str], Tensor]
 
 
 def prepare(module: nn.Module, settings: Settings) -> None:
@@ -35,40 +36,41 @@ def prepare(module: nn.Module, settings: Settings) -> None:
     for block in blocks if settings.compile else ():
         _replace(block, _compiled(block))
     for block in trained if settings.recompute else ():
-        _replace(block, _recomputed(block, block.forward))
+        _replace(block, _recomputed(block.forward.__func__))
 
 
 def _replace(block: Block, forward: Forward) -> None:
-    block.forward = forward  # type: ignore[method-assign]
+    """Give a block another forward; it is bound, so that a copy of the block has its own."""
+    block.forward = MethodType(forward, block)  # type: ignore[method-assign]
 
 
 def _compiled(block: Block) -> Forward:
     """The block compiled; where an application is like the next, they share one graph."""
-    compiled: Any = torch.compile(block.forward)
+    compiled: Any = torch.compile(block.forward.__func__)
     fixed = any(isinstance(m, BlockSparse) for m in block.modules())  # drawn by application
 
-    def forward(x: Tensor, call: Call, path: str) -> Tensor:
+    def forward(self: Block, x: Tensor, call: Call, path: str) -> Tensor:
         alike = not fixed and call.past is None and call.following is None
-        return compiled(x, call, "0" if alike else path)
+        return compiled(self, x, call, "0" if alike else path)
 
     return forward
 
 
-def _recomputed(block: Block, inner: Forward) -> Forward:
-    """The block with activations that are computed again, from the call as it was."""
+def _recomputed(inner: Forward) -> Forward:
+    """A block with activations that are computed again, from the call as it was."""
 
-    def forward(x: Tensor, call: Call, path: str) -> Tensor:
-        if not (block.training and torch.is_grad_enabled()) or call.following is not None:
-            return inner(x, call, path)
+    def forward(self: Block, x: Tensor, call: Call, path: str) -> Tensor:
+        if not (self.training and torch.is_grad_enabled()) or call.following is not None:
+            return inner(self, x, call, path)
         carried = dict(call.carried)
         first = [True]
 
         def again(x: Tensor) -> Tensor:
             if first:
                 first.clear()
-                return inner(x, call, path)
+                return inner(self, x, call, path)
             asks = {"weights": None, "hidden": None, "carried": dict(carried)}
-            return inner(x, replace(call, **asks), path)
+            return inner(self, x, replace(call, **asks), path)
 
         return checkpoint(again, x, use_reentrant=False)
 

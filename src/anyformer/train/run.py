@@ -135,14 +135,15 @@ def train(
         "command": sys.argv,
         "world": world,
     }
-    ranks.agree({k: record[k] for k in SAME})
+    made = {"torch": torch.__version__, "anyformer": anyformer.__version__}
+    ranks.agree({**{k: record[k] for k in SAME}, **made})
     again = held and _same_run(folder, record)
     with Lock(folder):
         if ranks.rank() == 0 and not again:
             if tokenizer is not None:
                 _keep_tokenizer(folder / TOKENIZER, tokenizer)
             _keep_spare(folder, model)
-            _write(folder / RECORD, json.dumps(record, indent=1))
+            write(folder / RECORD, json.dumps(record, indent=1))
         built = model if isinstance(model, Model) else _drawn(spec, settings.seed)
         job = Job(folder, built, bound, found, validation, settings, record)
         return _run(job, again)
@@ -276,7 +277,7 @@ def export(folder: Path, origin: object | None, at: Position) -> None:
     last = next((r for r in reversed(history) if "validation/loss" in r), {}) or (
         next((r for r in reversed(history) if "loss" in r), {})
     )
-    _write(target / "README.md", card.card(record, last, at.step))
+    write(target / "README.md", card.card(record, last, at.step))
 
 
 def versions() -> dict[str, str]:
@@ -366,7 +367,7 @@ def _origin_of(folder: Path, record: dict[str, Any]) -> Origin | None:
     return Origin(**record["origin"], spare=spare)
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     beside = path.with_name(f".{path.name}.tmp")
     with beside.open("w", encoding="utf-8") as file:

@@ -16,13 +16,12 @@ from anyformer.data.tokenizer import Tokenizer
 from anyformer.errors import InputError
 from anyformer.model.model import Model
 from anyformer.objectives.image import ImageClassification
+from anyformer.objectives.registry import name_of
 from anyformer.objectives.task import Task, evaluate
 from anyformer.train import card, ranks, run
 from anyformer.train.material import RecordSource
 from anyformer.train.settings import Settings
 from anyformer.train.works import ABOUT, plan_in
-
-KEPT = "task"  # of run.json's source: the name of the task
 
 
 def finish(done: run.Run) -> run.Run:
@@ -30,13 +29,12 @@ def finish(done: run.Run) -> run.Run:
     if ranks.rank() == 0:
         record = run.read(done.folder)
         settings: Settings = S.from_dict(record["settings"])
-        source: dict[str, Any] = dict(record["data"]["source"])
         home, plan = done.folder / run.MODEL, S.from_dict(record["objective"])
-        about = {"task": record["task"], "objective": record["objective"]}
+        material: RecordSource = S.from_dict(record["data"]["source"])
+        about = {"task": material.work or name_of(plan), "objective": record["objective"]}
         run.write(home / ABOUT, json.dumps(about, indent=1))
         model = anyformer.load(home, device=ranks.device_of(settings.device))
         bound: Task = plan.bind(words_of(home, plan), model.spec)
-        material: RecordSource = S.from_dict(source)
         size = settings.micro or settings.batch
         found = {name: evaluate(bound, model, r, size) for name, r in material.held().items()}
         run.write(done.folder / run.SCORES, json.dumps(found, indent=1))
@@ -45,9 +43,7 @@ def finish(done: run.Run) -> run.Run:
     return done
 
 
-def opened(
-    folder: str | Path, device: torch.device | str | None = None
-) -> tuple[Task, Model]:
+def opened(folder: str | Path, device: torch.device | str | None = None) -> tuple[Task, Model]:
     """The task and the model of a folder that fine-tuning made, ready for `predict`."""
     home = hub.folder_of(folder)
     about = plan_in(home)

@@ -1,4 +1,4 @@
-"""The tasks of fine-tuning by name: their objective, their records, and what a folder knows of them."""
+"""The tasks of fine-tuning: their objective, their records, and what a folder knows of them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ TASKS = {
         *("multiple-choice",) * 2, ("multiple-choice",), ("context", "question", "choices", "label")
     ),
     "summarisation": Work("summarisation", None, ("summarisation", "pairs"), ("source", "target")),
-    "translation": Work("summarisation", None, ("pairs",), ("source", "target"), {"metric": "bleu"}),
+    "translation": Work(
+        "summarisation", None, ("pairs",), ("source", "target"), {"metric": "bleu"}
+    ),
     "image-classification": Work(
         *("image-classification",) * 2, ("images",), ("image", "label"), files=("image",)
     ),
@@ -86,7 +88,9 @@ def labels_in(plan: Labelled, records: Iterable[Record]) -> tuple[str, ...]:
     name = plan.tags if isinstance(plan, TokenClassification) else plan.label
     if not isinstance(plan, Classification) or plan.answers != "many":
         return labels_of(records, name)
-    listed = lambda v: v if not isinstance(v, str) else [p.strip() for p in v.split(",") if p.strip()]
+    listed = lambda v: (
+        v if not isinstance(v, str) else [p.strip() for p in v.split(",") if p.strip()]
+    )
     return labels_of([{name: listed(field_of(record, name))} for record in records], name)
 
 
@@ -154,6 +158,8 @@ def labels_there(folder: Path, work: Work) -> tuple[str, ...]:
     about = plan_in(folder)
     if about is not None and name_of(about[1]) == work.objective:
         return about[1].labels if isinstance(about[1], Labelled) else ()
-    named: dict[str, str] = huggingface.read_config(folder / huggingface.CONFIG).get("id2label") or {}
+    named: dict[str, str] = (
+        huggingface.read_config(folder / huggingface.CONFIG).get("id2label") or {}
+    )
     names = tuple(str(named[key]) for key in sorted(named, key=int))
     return () if all(map(UNNAMED.fullmatch, names)) else names
