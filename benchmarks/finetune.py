@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -25,7 +26,7 @@ from anyformer import spec as S
 from anyformer.data import registry
 from anyformer.data.train_tokenizer import train as train_tokenizer
 from anyformer.model.model import build
-from anyformer.train.settings import Evaluation, Settings
+from anyformer.train.settings import Evaluation, Saving
 from anyformer.train.tune import Tuning, prepare, tune, usual
 from benchmarks import baselines
 from benchmarks.runner import Settings as Shown
@@ -81,11 +82,13 @@ def launched(given: argparse.Namespace, minilm: Path | None) -> dict[str, Result
     start = [sys.executable, "-m", "benchmarks.finetune", "--device", given.device]
     start += ["--minilm", str(minilm)] if minilm else []
     start += ["--steps", str(given.steps)] if given.steps else []
+    threads = max(1, (os.cpu_count() or 1) // (len(given.only) if given.device == "cuda" else 1))
+    env = {"OMP_NUM_THREADS": str(threads), **os.environ, "TOKENIZERS_PARALLELISM": "false"}
     found: dict[str, Result] = {}
     running: dict[str, subprocess.Popen[str]] = {}
     for name in given.only:
         running[name] = subprocess.Popen(
-            [*start, "--work", name], stdout=subprocess.PIPE, text=True
+            [*start, "--work", name], stdout=subprocess.PIPE, text=True, env=env
         )
         if given.device == "cpu":
             running[name].wait()
@@ -134,7 +137,7 @@ def sentiment(given: Given) -> Result:
         _tuned(result, "MiniLM, 22.7M", wish, given, epochs=3, lr=5e-5)
     size = {"dim": 128, "depth": 2, "heads": 4, "dropout": 0.3}
     wish = Tuning(model="bert", options=size, tokenizer="wordpiece:8000", **task)
-    _tuned(result, "BERT, fresh, 1.5M", wish, given, epochs=4, lr=5e-4, weight_decay=0.1)
+    _tuned(result, "BERT, fresh, 1.5M", wish, given, epochs=5, lr=5e-4, batch=64, weight_decay=0.1)
     return result
 
 
@@ -226,13 +229,17 @@ def _run(wish: Tuning, given: Given, epochs: float, **settings: Any) -> Path:
     """The folder of a run."""
     gpu = given.device == "cuda"
     ready = prepare(wish)
-    chosen: Settings = usual(
-        ready, epochs, device=given.device, workers=3 if gpu else 0, **settings
+    chosen = usual(ready, epochs, device=given.device, workers=3 if gpu else 0, **settings)
+    chosen = replace(
+        chosen,
+        precision="bfloat16" if gpu else "float32",
+        log_every=50,
+        evaluation=Evaluation(),  # at the end alone, where the rate has come to zero
+        saving=Saving(every=0, best=False),
     )
-    chosen = replace(chosen, precision="bfloat16" if gpu else "float32", log_every=50)
     if given.steps is not None:
         calm = replace(chosen.schedule, warmup=0)
-        chosen = replace(chosen, steps=given.steps, schedule=calm, evaluation=Evaluation(rows=32))
+        chosen = replace(chosen, steps=given.steps, schedule=calm)
     home = given.home / f"run-{len(list(given.home.iterdir()))}"
     done = tune(ready, home, chosen)
     print(wish.data, wish.model, done.scores, file=sys.stderr, flush=True)

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -134,9 +134,14 @@ def ours(setup: Setup, text: Characters, name: str, seed: int, device: str) -> d
             settings_of(setup, seed, device),
         )
         seconds = time.perf_counter() - start
+        lines = (Path(folder) / "run" / "speed.jsonl").read_text().splitlines()
     losses = [r["validation/loss"] for r in run.history if "validation/loss" in r]
+    speed = [json.loads(line) for line in lines][2:]  # without compilation
+    middle = lambda name: statistics.median(x[name] for x in speed)
     return {"loss": min(losses), "seconds": seconds, "steps": run.steps,
-            "parameters": anyformer.count(spec, length=setup.context).parameters}  # fmt: skip
+            "parameters": anyformer.count(spec, length=setup.context).parameters,
+            "waiting_share": middle("waiting_share"), "share_of_peak": middle("share_of_peak"),
+            "tokens_per_second": middle("tokens_per_second")}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------ the peer
@@ -279,13 +284,16 @@ def main() -> None:
     parser.add_argument("--out", default=None)
     parser.add_argument("--name", default="plain", choices=SWITCHES)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=None, help="one: fewer than nanoGPT's")
     given = parser.parse_args()
     if given.work == "h200":
         return h200(given.data, given.seeds, given.out)
     text = Characters(given.data.read_text(encoding="utf-8"))
     if given.work == "cpu":
         return cpu(text, given.seeds, given.out)
-    print(json.dumps(ours(SETUPS["h200"], text, given.name, given.seed, "cuda")))
+    setup = SETUPS["h200"]
+    setup = replace(setup, steps=given.steps) if given.steps else setup
+    print(json.dumps(ours(setup, text, given.name, given.seed, "cuda")))
 
 
 if __name__ == "__main__":

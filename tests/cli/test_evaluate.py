@@ -9,6 +9,7 @@ import torch
 import anyformer
 from anyformer.cli.main import main
 from anyformer.data.train_tokenizer import train as train_tokenizer
+from anyformer.objectives.registry import default_for, fit
 from tests.cli.test_finetune import FIELDS, TINY, reviews
 
 TEXT = "The cat sat on the mat, and the dog ran; été. " * 40
@@ -44,6 +45,7 @@ def text(tmp_path, monkeypatch):
 def folder(tmp_path, name, kind, style):
     words = train_tokenizer(kind, [TEXT], 300, style)
     spec = anyformer.recipe(name, dim=16, depth=1, heads=2, vocab=len(words), length=16)
+    spec = fit(default_for(name), spec)
     torch.manual_seed(0)
     anyformer.build(spec).save_pretrained(tmp_path / name)
     words.save(tmp_path / name)

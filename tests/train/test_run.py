@@ -67,6 +67,7 @@ def test_a_run_is_a_folder_with_all_it_takes(tmp_path):
     assert model.spec == spec()
     speed = [json.loads(x) for x in (run.folder / log.SPEED).read_text().splitlines()]
     assert all(x["tokens_per_second"] > 0 and x["share_of_peak"] > 0 for x in speed)
+    assert all(0 < x["waiting_share"] < 1 for x in speed)
 
 
 def test_a_folder_with_a_run_is_not_written_over(tmp_path):

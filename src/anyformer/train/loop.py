@@ -116,7 +116,8 @@ class Loop:
         steps = range(self.at.step, self.settings.steps)
         pin = self.stepper.device.type == "cuda"
         try:
-            self.train_on(self.loader.steps(_Order(self.at, steps), pin), stop)
+            source = self.loader.steps(_Order(self.at, steps), pin)
+            self.train_on(self.speed.watched(source), stop)
         except RuntimeError as error:
             if "DataLoader worker" not in str(error):
                 raise

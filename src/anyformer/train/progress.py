@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -89,8 +90,20 @@ class Speed:
         self.device, self.precision, self.world = device, precision, world
         self.begun = self.last = time.perf_counter()
         self.done = self.tokens = 0
+        self.waited = 0.0  # seconds in which a batch wasn't there yet
         self.flops: float | None = 0.0
         self._work: dict[Any, float | None] = {}
+
+    def watched(self, source: Iterable[list[Batch]]) -> Iterator[list[Batch]]:
+        """The batches of a source; the time that each is waited for counts."""
+        batches = iter(source)
+        while True:
+            start = time.perf_counter()
+            found = next(batches, None)
+            self.waited += time.perf_counter() - start
+            if found is None:
+                return
+            yield found
 
     def add(self, spec: Model, batches: list[Batch]) -> None:
         """Count the micro-batches of a step."""
@@ -104,7 +117,10 @@ class Speed:
             self.flops = None if found is None or self.flops is None else self.flops + found
 
     def look(self) -> dict[str, Any]:
-        """Tokens per second, share of the peak (stated or measured), memory, seconds so far."""
+        """Tokens per second, share of the peak (stated or measured), memory, seconds so far.
+
+        `waiting_share` is the part of the time that the loop waited for batches.
+        """
         now = time.perf_counter()
         passed, steps = max(now - self.last, 1e-9), self.done
         found: dict[str, Any] = {"seconds": now - self.begun}
@@ -114,8 +130,9 @@ class Speed:
         if self.flops is not None and most is not None:
             found["share_of_peak"] = self.flops / passed / most[0]
             found["peak"] = most[1]
+        found["waiting_share"] = self.waited / passed
         found["memory"] = memory(self.device)
-        self.last, self.done, self.tokens, self.flops = now, 0, 0, 0.0
+        self.last, self.done, self.tokens, self.flops, self.waited = now, 0, 0, 0.0, 0.0
         return found
 
 

@@ -106,14 +106,14 @@ def prepare(wish: Tuning) -> Ready:
     work, material = work_of(wish.task), source_of(wish)
     learn, check = material.rows()
     folder = None if wish.fresh else hub.folder_of(wish.model)
-    plan = plan_for(wish, learn[0], folder)
+    plan: Any = plan_for(wish, learn[0], folder)
     if isinstance(plan, Labelled) and not _numbers(plan):
         whole = [*learn, *check] if wish.validation is None else learn
         whole += registry.load(wish.data, "test", material.task) if material.task else []
         theirs = labels_there(folder, work) if folder is not None and not wish.new_head else ()
         found = wish.labels or labels_for(plan, labels_in(plan, whole), theirs, wish.model)
         plan = S.override(plan, "labels", found)
-    words = _words(wish, plan, learn)
+    words: Any = _words(wish, plan, learn)
     count = _count(plan, learn)
     model = (
         _fresh(wish, plan, words, count) if folder is None else _loaded(wish, plan, folder, count)
@@ -161,7 +161,10 @@ def source_of(wish: Tuning) -> RecordSource:
     work, kind = work_of(wish.task), kind_of(wish.data, wish.task)
     if kind is not None and wish.validation is not None:
         raise InputError(f"{wish.data} has records to validate on: leave --validation out")
-    named = lambda fields: tuple(wish.fields.get(name, name) for name in fields)
+
+    def named(fields: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(wish.fields.get(name, name) for name in fields)
+
     return RecordSource(
         what=wish.data,
         task=kind,
@@ -227,12 +230,10 @@ def _numbers(plan: Any) -> bool:
 
 def _count(plan: Any, rows: list[Any]) -> int:
     """The logits of a head: one for each label or number."""
-    if not isinstance(plan, Labelled):
-        return 1
-    if not _numbers(plan):
-        return len(plan.labels)
-    value = field_of(rows[0], plan.label)
-    return len(value) if isinstance(value, list | tuple) else 1
+    if isinstance(plan, Classification) and plan.answers == "numbers":
+        value: Any = field_of(rows[0], plan.label)
+        return len(value) if isinstance(value, list | tuple) else 1
+    return len(plan.labels) if isinstance(plan, Labelled) else 1
 
 
 # ----------------------------------------------------------------------- the model

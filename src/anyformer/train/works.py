@@ -35,31 +35,37 @@ class Work:
     files: tuple[str, ...] = ()  # fields that hold names of files
 
 
-_CLASSES = ("classification", "sequence-classification")
 _TEXT = ("text", "pair", "label")
+_PAIR = ("source", "target")
+
+
+def _classes(kind: str, **asks: str) -> Work:
+    return Work("classification", "sequence-classification", (kind,), _TEXT, asks)
+
+
+def _alike(name: str, fields: tuple[str, ...], lists: tuple[str, ...] = ()) -> Work:
+    """A task that has one name everywhere."""
+    return Work(name, name, (name,), fields, lists=lists)
+
+
 TASKS = {
-    "classification": Work(*_CLASSES, ("classification",), _TEXT),
-    "many-labels": Work(*_CLASSES, ("classification",), _TEXT, {"answers": "many"}),
-    "regression": Work(*_CLASSES, ("regression",), _TEXT, {"answers": "numbers"}),
-    "token-classification": Work(
-        *("token-classification",) * 2, ("token-classification",), ("words", "tags"),
-        lists=("words", "tags"),
-    ),
-    "question-answering": Work(
-        *("question-answering",) * 2, ("question-answering",), ("question", "context", "answers")
-    ),
-    "multiple-choice": Work(
-        *("multiple-choice",) * 2, ("multiple-choice",), ("context", "question", "choices", "label")
-    ),
-    "summarisation": Work("summarisation", None, ("summarisation", "pairs"), ("source", "target")),
-    "translation": Work(
-        "summarisation", None, ("pairs",), ("source", "target"), {"metric": "bleu"}
-    ),
+    "classification": _classes("classification"),
+    "many-labels": _classes("classification", answers="many"),
+    "regression": _classes("regression", answers="numbers"),
+    "token-classification": _alike("token-classification", ("words", "tags"), ("words", "tags")),
+    "question-answering": _alike("question-answering", ("question", "context", "answers")),
+    "multiple-choice": _alike("multiple-choice", ("context", "question", "choices", "label")),
+    "summarisation": Work("summarisation", None, ("summarisation", "pairs"), _PAIR),
+    "translation": Work("summarisation", None, ("pairs",), _PAIR, {"metric": "bleu"}),
     "image-classification": Work(
-        *("image-classification",) * 2, ("images",), ("image", "label"), files=("image",)
+        "image-classification",
+        "image-classification",
+        ("images",),
+        ("image", "label"),
+        files=("image",),
     ),
     "captioning": Work("captioning", None, (), ("image", "target"), files=("image",)),
-}  # fmt: skip
+}
 FIELDS = tuple(dict.fromkeys(name for work in TASKS.values() for name in work.fields))
 Labelled = Classification | ImageClassification | TokenClassification
 
