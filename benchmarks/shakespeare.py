@@ -236,8 +236,8 @@ def cpu(text: Characters, seeds: int, out: str | None) -> None:
     for seed in range(seeds):
         found["anyformer"].append(ours(setup, text, "plain", seed, "cpu"))
         found["a plain GPT and loop"].append(theirs(setup, text, seed))
-    table = Table("Characters of Shakespeare, nanoGPT's CPU configuration", [
-        "contestant", "validation loss by seed", "mean", "seconds by seed", "best of ours"])  # fmt: skip
+    head = ["contestant", "validation loss by seed", "mean", "seconds by seed", "best of ours"]
+    table = Table("Characters of Shakespeare, nanoGPT's CPU configuration", head)
     best = min(r["seconds"] for r in found["anyformer"])
     for name, runs in found.items():
         losses, seconds = [r["loss"] for r in runs], [r["seconds"] for r in runs]
@@ -271,8 +271,8 @@ def h200(data: Path, seeds: int, out: str | None) -> None:
             f"{statistics.mean(losses):.4f}", " ".join(str(r["steps"]) for r in runs),
             " ".join(f"{r['seconds']:.0f}" for r in runs)])  # fmt: skip
         table.raw[name] = runs
-    table.notes.append(f"its README states {setup.target}; {setup}; stopped after 6 evaluations, "
-                       f"each of 250 steps, without a better one; {len(jobs)} runs at once")  # fmt: skip
+    stopped = "stopped after 6 evaluations, each of 250 steps, without a better one"
+    table.notes.append(f"its README states {setup.target}; {setup}; {stopped}; {len(jobs)} at once")
     table.show(Shown(out=out), "h200_shakespeare")
 
 

@@ -5,7 +5,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from anyformer import spec as S
 from anyformer.errors import InputError
+from anyformer.objectives.causal import Causal
 from anyformer.objectives.losses import (
     IGNORED,
     asked,
@@ -15,6 +17,10 @@ from anyformer.objectives.losses import (
     sure_sum,
     token_sum,
 )
+from anyformer.objectives.text_to_text import TextToText
+from anyformer.objectives.translation import Translation
+from anyformer.recipes import recipe
+from tests.objectives.samples import tokenizer
 
 
 def drawn(rows: int = 6, count: int = 11, scale: float = 3.0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -110,3 +116,19 @@ def test_yes_or_no_sums_leave_out_what_is_ignored():
     labels = torch.tensor([[1, 0, IGNORED]])
     want = F.binary_cross_entropy_with_logits(logits[:, :2], labels[:, :2].float(), reduction="sum")
     torch.testing.assert_close(sure_sum(logits, labels), want)
+
+
+@pytest.mark.parametrize(
+    ("plan", "family", "kind"),
+    [
+        (Causal(alpha=1.5), "gpt2", "gpt2"),
+        (TextToText(alpha=1.5), "t5", "t5"),
+        (Translation(alpha=2.0), "m2m-100", "m2m_100"),
+    ],
+)
+def test_objectives_have_the_loss_of_their_alpha(plan, family, kind):
+    tok = tokenizer(kind)
+    spec = recipe(family, dim=16, depth=1, heads=2, vocab=len(tok))
+    assert plan.bind(tok, spec).alpha == plan.alpha
+    with pytest.raises(InputError, match=r"1\.0, 1\.5 and 2\.0"):
+        S.override(plan, "alpha", 1.7).bind(tok, spec)

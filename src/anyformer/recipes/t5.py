@@ -25,10 +25,9 @@ def t5(o: Options) -> S.Model:
 
     common = {"dim": o.dim, "embed": embed, "init": S.Init(std=1.0, fan=True)}
     encoder = S.Model(stack=stack(own, feed, bidirectional=True), **common)
-    decoder = stack(*writing, bidirectional=False)
     head = S.Vocabulary(tied=True, scale=o.dim**-0.5)
     both = {"encoder": encoder, "share_tokens": True, "start": 0, "pad": 0}
-    return edited(S.Model(stack=decoder, head=head, **common), both)
+    return edited(S.Model(stack=stack(*writing, bidirectional=False), head=head, **common), both)
 
 
 @register(dim=512, depth=8, heads=6, head_dim=64, hidden=1024, vocab=32128, dropout=0.0)

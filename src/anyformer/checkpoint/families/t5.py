@@ -48,8 +48,7 @@ FIELDS = (
     at("layer_norm_epsilon", 1e-6, *both("stack.final_norm.eps", "stack.block.*.norm.eps")),
     at("dropout_rate", 0.1,
        *both("embed.dropout", "stack.block.*.dropout", "stack.block.*.branch.dropout")),
-    at("decoder_start_token_id", None, "start"),
-    at("pad_token_id", 0, "pad"),
+    at("decoder_start_token_id", None, "start"), at("pad_token_id", 0, "pad"),
     at("initializer_factor", 1.0, *both("init.std")),
 )  # fmt: skip
 
