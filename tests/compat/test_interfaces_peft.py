@@ -61,7 +61,7 @@ def test_adapters_train_load_and_merge(name, tmp_path, peft):
     merged = again.merge_and_unload()
     assert type(merged) is Model
     assert merged.state_dict().keys() == base.state_dict().keys()
-    torch.testing.assert_close(merged(**given).logits, logits, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(merged(**given).logits, logits, atol=5e-4, rtol=1e-3)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -34,7 +34,9 @@ def test_a_part_belongs_to_one_spec_class():
 def test_parts_are_final():
     pairs = itertools.permutations(PARTS.values(), 2)
     assert not [(a, b) for a, b in pairs if issubclass(a, b)]
-    assert not [part for part in PARTS.values() if part.__subclasses__()]
+    under = [c for part in PARTS.values() for c in part.__subclasses__()]
+    # a part of which every rank has some heads or channels becomes one of these
+    assert not [c for c in under if c.__module__ != "anyformer.train.tensor"]
 
 
 HEADS = {S.Transform, S.Vocabulary, S.Classes, S.Choices, S.Span, S.Detect, S.Pooler, S.Project}

@@ -58,7 +58,7 @@ def test_gated_is_a_gru_cell():
 
 def test_a_wide_opening_keeps_the_stream():
     residual = made(S.Gated(bias=50.0))
-    initialise(residual, 0.02, 0.02)
+    initialise(residual, S.Init(), 4)
     torch.testing.assert_close(residual(X, Y), X)
 
 

@@ -26,9 +26,7 @@ Batch = dict[str, Tensor]
 class Maker(Protocol):
     """What makes batches of samples: an objective."""
 
-    def example(
-        self, samples: Any, index: int, rng: np.random.Generator
-    ) -> dict[str, np.ndarray]:
+    def example(self, samples: Any, index: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """One row of arrays, of the sample at an index."""
         ...
 
