@@ -14,13 +14,12 @@ from anyformer.errors import InputError
 from anyformer.objectives.base import IGNORED, Batch, Example, Objective, collate
 from anyformer.objectives.common import (
     OfTokens,
-    Plan,
+    WordPlan,
     answered,
     check_decoder,
     check_head,
     check_pair,
     check_tokens,
-    fit_words,
     pad_of,
     whole,
 )
@@ -29,16 +28,12 @@ from anyformer.spec.node import Above, Rate, node
 
 
 @node
-class Causal(Plan):
+class Causal(WordPlan):
     """Each token from those before it, in rows packed without padding (GPT)."""
 
     cross: bool = False  # documents of a row see each other, as in GPT-2
     smoothing: Rate = 0.0  # share of the target that all tokens get alike
     alpha: Above = 1.0  # of the loss: 1 cross-entropy, 1.5 entmax, 2 sparsemax (1905.05702)
-
-    def fit(self, spec: S.Model) -> S.Model:
-        """The spec with a head over its vocabulary."""
-        return fit_words(spec)
 
     def bind(self, tokenizer: Tokenizer, spec: S.Model) -> Objective:
         """The objective at work."""
@@ -51,7 +46,7 @@ class Causal(Plan):
 
 
 @node
-class PrefixLM(Plan):
+class PrefixLM(WordPlan):
     """The rest of a row from a beginning of random length, seen from both sides (1910.10683).
 
     An encoder-decoder reads the beginning and writes the rest.
@@ -60,10 +55,6 @@ class PrefixLM(Plan):
     cross: bool = False  # documents of a row see each other
     shortest: Rate = 0.0  # the least share of a row that is its beginning ...
     longest: Rate = 1.0  # ... and the greatest; a token is on each side in any case
-
-    def fit(self, spec: S.Model) -> S.Model:
-        """The spec with a head over its vocabulary."""
-        return fit_words(spec)
 
     def bind(self, tokenizer: Tokenizer, spec: S.Model) -> Objective:
         """The objective at work."""

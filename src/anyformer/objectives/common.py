@@ -30,6 +30,14 @@ class Plan:
         raise NotImplementedError
 
 
+class WordPlan(Plan):
+    """The base of those that train a head over the vocabulary."""
+
+    def fit(self, spec: S.Model) -> S.Model:
+        """The spec with a head over its vocabulary."""
+        return fit_words(spec)
+
+
 class OfTokens(Objective):
     """One cross-entropy over tokens: `labels` (B, N) with the model's logits (B, N, V)."""
 

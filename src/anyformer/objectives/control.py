@@ -13,12 +13,11 @@ from anyformer.errors import InputError
 from anyformer.objectives.base import Example, Objective
 from anyformer.objectives.common import (
     OfTokens,
-    Plan,
+    WordPlan,
     check_decoder,
     check_head,
     check_tokens,
     context_of,
-    fit_words,
     ignored,
     pad_of,
     whole,
@@ -29,7 +28,7 @@ TRIES = 100  # documents that are looked at for one with text
 
 
 @node
-class ControlCodes(Plan):
+class ControlCodes(WordPlan):
     """Each token of a text from those before it and from a code in front (arXiv:1909.05858).
 
     The code is the document's name; a row is a random window of the document behind it.
@@ -37,10 +36,6 @@ class ControlCodes(Plan):
 
     code: str = ""  # of documents without a name; "": they are refused
     context: Positive | None = None  # tokens of a row; None: the model's positions
-
-    def fit(self, spec: S.Model) -> S.Model:
-        """The spec with a head over its vocabulary."""
-        return fit_words(spec)
 
     def bind(self, tokenizer: Tokenizer, spec: S.Model) -> Objective:
         """The objective at work."""

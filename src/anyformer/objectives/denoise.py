@@ -16,13 +16,12 @@ from anyformer.objectives.common import (
     Ends,
     Marks,
     OfTokens,
-    Plan,
+    WordPlan,
     answered,
     check_head,
     check_pair,
     check_tokens,
     ends_of,
-    fit_words,
     pad_of,
     special_table,
     whole,
@@ -34,7 +33,7 @@ STOPS = (".", "!", "?", "。")
 
 
 @node
-class Denoising(Plan):
+class Denoising(WordPlan):
     """Text spoilt in one way or several, to be restored (BART, arXiv:1910.13461).
 
     The defaults are the paper's best: spans filled with one mask each, sentences in random order.
@@ -47,10 +46,6 @@ class Denoising(Plan):
     delete: Rate = 0.0  # share of the tokens that are left out
     rotate: Rate = 0.0  # how often a row begins at a random token
     whole_words: bool = False  # spans are of words, their rate too
-
-    def fit(self, spec: S.Model) -> S.Model:
-        """The spec with a head over its vocabulary."""
-        return fit_words(spec)
 
     def bind(self, tokenizer: Tokenizer, spec: S.Model) -> Objective:
         """The objective at work."""

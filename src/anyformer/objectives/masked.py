@@ -20,12 +20,11 @@ from anyformer.objectives.common import (
     Ends,
     Marks,
     OfTokens,
-    Plan,
+    WordPlan,
     check_encoder,
     check_head,
     check_tokens,
     ends_of,
-    fit_words,
     ignored,
     pad_of,
     special_table,
@@ -38,7 +37,7 @@ MASK, OTHER = 0, 1  # fates of a chosen token
 
 
 @node
-class Masked(Plan):
+class Masked(WordPlan):
     """Some tokens hidden, to be found from both sides (BERT, arXiv:1810.04805).
 
     RoBERTa draws new ones each time (1907.11692). ALBERT takes n-grams of whole words with
@@ -56,10 +55,6 @@ class Masked(Plan):
     p: Rate = 0.2  # of geometric lengths
     together: bool = False  # the tokens of a span have one fate
     cross: bool = True  # documents of a row see each other, as in RoBERTa
-
-    def fit(self, spec: S.Model) -> S.Model:
-        """The spec with a head over its vocabulary."""
-        return fit_words(spec)
 
     def bind(self, tokenizer: Tokenizer, spec: S.Model) -> Objective:
         """The objective at work."""

@@ -15,12 +15,11 @@ from anyformer.objectives import corrupt
 from anyformer.objectives.base import Example, Objective
 from anyformer.objectives.common import (
     OfTokens,
-    Plan,
+    WordPlan,
     answered,
     check_head,
     check_pair,
     check_tokens,
-    fit_words,
     pad_of,
     whole,
 )
@@ -28,16 +27,12 @@ from anyformer.spec.node import Above, Rate, node
 
 
 @node
-class SpanCorruption(Plan):
+class SpanCorruption(WordPlan):
     """Spans taken out of a row, each with its own sentinel (T5, arXiv:1910.10683)."""
 
     rate: Rate = 0.15  # share of the tokens that are taken out, exact in every row
     mean: Above = 3.0  # length of a span
     sentinel: str = "<extra_id_{}>"  # the tokens that stand for spans, numbered from 0
-
-    def fit(self, spec: S.Model) -> S.Model:
-        """The spec with a head over its vocabulary."""
-        return fit_words(spec)
 
     def bind(self, tokenizer: Tokenizer, spec: S.Model) -> Objective:
         """The objective at work."""

@@ -16,14 +16,13 @@ from anyformer.objectives.base import Example, Objective
 from anyformer.objectives.common import (
     Ends,
     OfTokens,
-    Plan,
+    WordPlan,
     answered,
     check_head,
     check_pair,
     check_tokens,
     context_of,
     ends_of,
-    fit_words,
     pad_of,
     whole,
 )
@@ -32,7 +31,7 @@ from anyformer.spec.node import Above, Positive, Rate, node
 
 
 @node
-class TextToText(Plan):
+class TextToText(WordPlan):
     """A task's name and its input in, its answer out, as text (T5, arXiv:1910.10683).
 
     Records have `input` and `target`, and `task`, which the prefix names.
@@ -45,10 +44,6 @@ class TextToText(Plan):
     answer: Positive | None = None  # tokens of a target at most
     smoothing: Rate = 0.0  # share of the target that all tokens get alike
     alpha: Above = 1.0  # of the loss: 1 cross-entropy, 1.5 entmax, 2 sparsemax (1905.05702)
-
-    def fit(self, spec: S.Model) -> S.Model:
-        """The spec with a head over its vocabulary."""
-        return fit_words(spec)
 
     def bind(self, tokenizer: Tokenizer, spec: S.Model) -> Objective:
         """The objective at work."""

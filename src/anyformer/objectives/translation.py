@@ -17,7 +17,7 @@ from anyformer.objectives.base import Example, Objective
 from anyformer.objectives.common import (
     Ends,
     OfTokens,
-    Plan,
+    WordPlan,
     answered,
     check_encoder,
     check_head,
@@ -25,7 +25,6 @@ from anyformer.objectives.common import (
     check_tokens,
     context_of,
     ends_of,
-    fit_words,
     pad_of,
     whole,
 )
@@ -36,7 +35,7 @@ from anyformer.spec.node import Above, Positive, Rate, node
 
 
 @node
-class TranslationLM(Plan):
+class TranslationLM(WordPlan):
     """Two texts that mean the same in one row, tokens of both masked (XLM, arXiv:1901.07291).
 
     Records have `source` and `target`, and `source_lang` and `target_lang` for models that have
@@ -46,10 +45,6 @@ class TranslationLM(Plan):
     masking: Masked = Masked()
     languages: tuple[str, ...] = ()  # in the order of the model's ids for them
     context: Positive | None = None  # tokens of a row at most; None: the model's positions
-
-    def fit(self, spec: S.Model) -> S.Model:
-        """The spec with a head over its vocabulary."""
-        return fit_words(spec)
 
     def bind(self, tokenizer: Tokenizer, spec: S.Model) -> Objective:
         """The objective at work."""
@@ -120,7 +115,7 @@ SIDES = ("source_lang", "target_lang")
 
 
 @node
-class Translation(Plan):
+class Translation(WordPlan):
     """A text in one language from that in another, for many languages (M2M-100, 2010.11125).
 
     Records have `source` and `target`, and `source_lang` and `target_lang` where the tokenizer has
@@ -132,10 +127,6 @@ class Translation(Plan):
     answer: Positive | None = None  # tokens of a target at most
     smoothing: Rate = 0.1  # share of the target that all tokens get alike
     alpha: Above = 1.0  # of the loss: 1 cross-entropy, 1.5 entmax, 2 sparsemax (1905.05702)
-
-    def fit(self, spec: S.Model) -> S.Model:
-        """The spec with a head over its vocabulary."""
-        return fit_words(spec)
 
     def bind(self, tokenizer: Tokenizer, spec: S.Model) -> Objective:
         """The objective at work."""
