@@ -8,6 +8,7 @@ import torch
 from anyformer import spec as S
 from anyformer.model.model import build
 from anyformer.parts import build as build_part
+from anyformer.parts.init import initialise
 from anyformer.parts.state import Call
 from anyformer.recipes import recipe
 
@@ -32,7 +33,9 @@ def moved(model):
 @pytest.mark.parametrize("bias", [False, True])
 def test_an_update_is_two_products(alpha, bias):
     spec = S.Lora(rank=2, alpha=alpha, bias=bias, on=("up",))
-    lora = moved(build_part(spec, S.FeedForward(hidden=5), 4))
+    lora = build_part(spec, S.FeedForward(hidden=5), 4)
+    initialise(lora, S.Init(), 4)  # a part by itself holds whatever was in memory
+    lora = moved(lora)
     up, x = torch.nn.Linear(4, 5), torch.randn(2, 3, 4)
     call = Call(length=3, positions=torch.arange(3)[None], lora=(lora,))
     scale = 1.0 if alpha is None else 1.5
