@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.distributed.helping import do
+from tests.distributed.helping import assert_done
 
 KINDS = {"ddp": {"kind": "ddp"}, "fsdp": {"kind": "fsdp"}, "tensor": {"tensor": 2}}
 
@@ -13,5 +13,5 @@ def home(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     jobs = [{"case": "gpt2", "world": 1, "out": str(folder / "one")}]
     jobs += [{"case": "gpt2", "world": 2, "out": str(folder / k), **KINDS[k]} for k in KINDS]
-    do(folder, jobs)
+    assert_done(folder, jobs)
     return folder

@@ -22,7 +22,7 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 
-def do(folder: Path, jobs: list[dict[str, Any]], name: str = "jobs") -> None:
+def assert_done(folder: Path, jobs: list[dict[str, Any]], name: str = "jobs") -> None:
     """Do jobs of tests.distributed.crew; every rank of each must end well."""
     file = folder / f"{name}.json"
     file.write_text(json.dumps(jobs))

@@ -10,7 +10,7 @@ from anyformer.errors import SpecError
 from anyformer.train.settings import Adafactor, Muon, Spreading, check
 from tests.distributed.cases import CASES, settings
 from tests.distributed.conftest import KINDS
-from tests.distributed.helping import differences, do
+from tests.distributed.helping import assert_done, differences
 
 FOUR = {
     **KINDS,
@@ -42,7 +42,7 @@ def test_a_run_goes_on_under_other_ranks_and_in_another_way(home, tmp_path):
         {"world": 1, "out": halved(home / "fsdp", tmp_path / "one")},
         {"world": 2, "kind": "ddp", "out": halved(home / "tensor", tmp_path / "ddp")},
     ]
-    do(tmp_path, [{"case": "gpt2", "resume": True, **job} for job in jobs])
+    assert_done(tmp_path, [{"case": "gpt2", "resume": True, **job} for job in jobs])
     for job in jobs:
         logged, weight = differences(home / "one", Path(job["out"]))
         assert logged < 1e-6 and weight < 1e-6, job
@@ -55,7 +55,9 @@ def test_every_branch_under_two_and_four_ranks(tmp_path, case):
     if case in BRANCHES:
         ways |= {f"4 {k}": {"world": 4, **v} for k, v in FOUR.items()}
     one = {"case": case, "world": 1, "out": str(tmp_path / "one")}
-    do(tmp_path, [one, *({"case": case, "out": str(tmp_path / k), **v} for k, v in ways.items())])
+    assert_done(
+        tmp_path, [one, *({"case": case, "out": str(tmp_path / k), **v} for k, v in ways.items())]
+    )
     found = {k: differences(tmp_path / "one", tmp_path / k) for k in ways}
     print(f"\n| {case} |", " | ".join(f"{k} {a:.1e} {b:.1e}" for k, (a, b) in found.items()))
     for way, (logged, weight) in found.items():
@@ -65,7 +67,9 @@ def test_every_branch_under_two_and_four_ranks(tmp_path, case):
 @pytest.mark.slow
 def test_what_draws_from_the_rank_is_the_same_in_each_way(tmp_path):
     ways = {"one": {"world": 1}, **{k: {"world": 2, **v} for k, v in KINDS.items()}}
-    do(tmp_path, [{"case": "electra", "out": str(tmp_path / k), **v} for k, v in ways.items()])
+    assert_done(
+        tmp_path, [{"case": "electra", "out": str(tmp_path / k), **v} for k, v in ways.items()]
+    )
     for a, b in (("one", "tensor"), ("ddp", "fsdp")):
         assert max(differences(tmp_path / a, tmp_path / b)) < 1e-5, (a, b)
 
@@ -75,17 +79,17 @@ def test_what_draws_from_the_rank_is_the_same_in_each_way(tmp_path):
 def test_one_rank_to_four_and_back(tmp_path, way):
     job = {"case": "gpt2", "settings": {"saving.background": way != "ddp"}}
     spread = {"world": 4, **FOUR[way]}
-    do(tmp_path, [{**job, "world": 1, "out": str(tmp_path / "one")}])
+    assert_done(tmp_path, [{**job, "world": 1, "out": str(tmp_path / "one")}])
     there = {
         "world": 4,
         "resume": True,
         **FOUR[way],
         "out": halved(tmp_path / "one", tmp_path / "a"),
     }
-    do(tmp_path, [{**job, **there}, {**job, **spread, "out": str(tmp_path / "four")}])
+    assert_done(tmp_path, [{**job, **there}, {**job, **spread, "out": str(tmp_path / "four")}])
     back = {"world": 1, "resume": True, "out": halved(tmp_path / "four", tmp_path / "b")}
     two = {"world": 2, "resume": True, "out": halved(tmp_path / "four", tmp_path / "c")}
-    do(tmp_path, [{**job, **back}, {**job, **two}])
+    assert_done(tmp_path, [{**job, **back}, {**job, **two}])
     for name in "abc":
         logged, weight = differences(tmp_path / "one", tmp_path / name)
         print(f"\n| {way} {name} | {logged:.1e} | {weight:.1e} |")
@@ -108,7 +112,7 @@ def test_other_optimisers_and_recomputation(tmp_path, name):
     ways["4 fsdp and tensor"] = {"world": 4, **FOUR["fsdp and tensor"]}
     ways = ways if name != "adafactor" else {"2 ddp": ways["2 ddp"]}
     one = {**job, "world": 1, "out": str(tmp_path / "one")}
-    do(tmp_path, [one, *({**job, "out": str(tmp_path / k), **v} for k, v in ways.items())])
+    assert_done(tmp_path, [one, *({**job, "out": str(tmp_path / k), **v} for k, v in ways.items())])
     found = {k: differences(tmp_path / "one", tmp_path / k) for k in ways}
     print(f"\n| {name} |", " | ".join(f"{k} {a:.1e} {b:.1e}" for k, (a, b) in found.items()))
     most = 2e-3 if name == "muon" else 1e-5  # its iterations are in bfloat16

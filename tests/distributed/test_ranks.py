@@ -8,7 +8,7 @@ import torch
 
 from anyformer.errors import TrainError
 from anyformer.train import ranks
-from tests.distributed.helping import do, numbers, torchrun, weights
+from tests.distributed.helping import assert_done, numbers, torchrun, weights
 
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 WHOLE = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
@@ -89,5 +89,5 @@ def test_ranks_that_were_asked_different_things(tmp_path):
     with pytest.raises(
         AssertionError, match=r"settings\.lr is 0\.003 on rank 0 and 0\.004 on rank 1"
     ):
-        do(tmp_path, [job])
+        assert_done(tmp_path, [job])
     assert not os.path.exists(tmp_path / "a" / "run.json")

@@ -17,7 +17,7 @@ from anyformer.train.parallel import layout, spread
 from anyformer.train.settings import Spreading
 from anyformer.train.tensor import split
 from tests.distributed.cases import settings
-from tests.distributed.helping import do
+from tests.distributed.helping import assert_done
 from tests.objectives.samples import tokenizer
 
 SIZES = {"dim": 16, "depth": 2, "heads": 4, "vocab": 31, "length": 8}
@@ -115,7 +115,9 @@ def test_shards_and_blocks_left_out_by_chance_are_refused(mesh):
 
 
 def test_ranks_drop_different_channels_and_agree_on_everything_else(tmp_path):
-    do(tmp_path, [{"case": "gpt2", "world": 2, "probe": "dropout", "out": str(tmp_path / "a")}])
+    assert_done(
+        tmp_path, [{"case": "gpt2", "world": 2, "probe": "dropout", "out": str(tmp_path / "a")}]
+    )
 
 
 def test_layouts():

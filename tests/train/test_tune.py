@@ -282,36 +282,38 @@ def test_a_pretrained_folder_of_our_own(tmp_path):
 # ---------------------------------------------------------------------- bad input
 
 
-def bad(rows, match, tmp_path, task="classification", **more):
+def assert_refused(rows, match, tmp_path, task="classification", **more):
     with pytest.raises(AnyformerError, match=match):
         prepare(wish(task, lines(tmp_path / "r.jsonl", rows), **more))
 
 
 def test_labels_outside_the_set(tmp_path):
-    bad(
+    assert_refused(
         reviews(),
         "has the label 'good'; known labels: 'bad', 'fine'",
         tmp_path,
         labels=("bad", "fine"),
     )
     file = lines(tmp_path / "v.jsonl", [{"text": "so so", "label": "middling"}])
-    bad(reviews(), "'middling'; known labels: 'bad', 'good'", tmp_path, validation=file)
-    bad([{**r, "label": "bad"} for r in reviews()], "the data has 'bad' alone", tmp_path)
-    bad([{**r, "label": "much"} for r in reviews()], "must be a number", tmp_path, "regression")
+    assert_refused(reviews(), "'middling'; known labels: 'bad', 'good'", tmp_path, validation=file)
+    assert_refused([{**r, "label": "bad"} for r in reviews()], "the data has 'bad' alone", tmp_path)
+    assert_refused(
+        [{**r, "label": "much"} for r in reviews()], "must be a number", tmp_path, "regression"
+    )
 
 
 def test_missing_fields_and_empty_files(tmp_path):
-    bad([{"text": "a"}] * 9, "has no 'label'; it has text", tmp_path)
-    bad([*reviews(), {"label": "bad"}], "has no 'text'", tmp_path)
+    assert_refused([{"text": "a"}] * 9, "has no 'label'; it has text", tmp_path)
+    assert_refused([*reviews(), {"label": "bad"}], "has no 'text'", tmp_path)
     few = {"words": ["a", "b"], "tags": ["O"]}
-    bad([few] * 9, "as many tags", tmp_path, "token-classification", labels=("O", "B-x"))
-    bad(
+    assert_refused([few] * 9, "as many tags", tmp_path, "token-classification", labels=("O", "B-x"))
+    assert_refused(
         [{"question": "a", "choices": ["b"], "label": 0}] * 9,
         "2 or more",
         tmp_path,
         "multiple-choice",
     )
-    bad([], "no record", tmp_path)
+    assert_refused([], "no record", tmp_path)
     (tmp_path / "e.csv").write_text("")
     with pytest.raises(AnyformerError, match="no record"):
         prepare(wish("classification", str(tmp_path / "e.csv")))
@@ -320,13 +322,13 @@ def test_missing_fields_and_empty_files(tmp_path):
 
 
 def test_what_does_not_go_together(tmp_path):
-    bad(reviews(), "unknown task 'clasification'", tmp_path, "clasification")
+    assert_refused(reviews(), "unknown task 'clasification'", tmp_path, "clasification")
     with pytest.raises(InputError, match="python-spans has no records for classification"):
         prepare(wish("classification", "python-spans"))
     with pytest.raises(InputError, match="leave --validation out"):
         prepare(wish("token-classification", "python-spans", validation="v.jsonl"))
     rows = [{"source": "a", "target": "b"}] * 9
-    bad(rows, "is for decoders, and this is an encoder", tmp_path, "summarisation")
+    assert_refused(rows, "is for decoders, and this is an encoder", tmp_path, "summarisation")
 
 
 def test_the_command_knows_the_same_tasks_and_fields():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -18,16 +19,16 @@ from anyformer.objectives.losses import asked, hits, token_sum
 CONTEXT = 512  # tokens of a row where neither the model nor the user sets a limit
 
 
-class Plan:
+class Plan(ABC):
     """The base of objectives as data: what they need of a spec can be put into one."""
 
     def fit(self, spec: S.Model) -> S.Model:
         """The spec with a head that this objective trains, where its own isn't one."""
         return spec
 
+    @abstractmethod
     def bind(self, tokenizer: Tokenizer, spec: S.Model) -> Objective:
         """The objective at work; raises where the tokenizer or the model lacks what it needs."""
-        raise NotImplementedError
 
 
 class WordPlan(Plan):

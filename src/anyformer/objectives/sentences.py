@@ -36,9 +36,9 @@ TRIES = 100  # documents that are looked at for one with text
 
 class _Pairs(Plan):
     @property
+    @abstractmethod
     def asks(self) -> Literal["next", "order"]:
         """What the head is asked of a pair."""
-        raise NotImplementedError
 
     def fit(self, spec: S.Model) -> S.Model:
         """The spec with a head for tokens and for the pair."""

@@ -95,7 +95,7 @@ def real(name, value, mask):
     return value[mask.bool()] if per_position else value
 
 
-def compare(ours, hf, given, task):
+def assert_alike(ours, hf, given, task):
     """Assert that answers, losses and gradients agree."""
     a, b = ours(**given), hf(**given)
     found = [name for name in ANSWERS if b.get(name) is not None]

@@ -20,8 +20,8 @@ from anyformer.ops.blocks import Pattern, first_plan, later_plan
 from tests.parity.hf.birds import (
     ANSWERS,
     VOCAB,
+    assert_alike,
     batch,
-    compare,
     encoder,
     length_of,
     made,
@@ -42,7 +42,7 @@ def test_encoder(task, seed, tmp_path):
     given = batch(task, fields, length_of(fields, seed), seed)
     again = same_files(hf, tmp_path)
     ours = anyformer.load(tmp_path / "ours")
-    compare(ours, hf, given, task)
+    assert_alike(ours, hf, given, task)
     with torch.no_grad():
         before, after = hf(**given), again(**given)
     assert all(torch.equal(before[k], after[k]) for k in ANSWERS if before.get(k) is not None)
@@ -55,7 +55,7 @@ def test_blocks_are_drawn_in_training_as_there(seed, tmp_path):
     hf = made("big_bird", "base", fields, seed)
     hf.save_pretrained(tmp_path)
     given = batch("base", fields, length_of(fields, seed), seed)
-    compare(anyformer.load(tmp_path).train(), hf.train(), given, "base")
+    assert_alike(anyformer.load(tmp_path).train(), hf.train(), given, "base")
 
 
 def test_the_first_plan_counts_blocks_that_are_drawn_twice(tmp_path):
@@ -66,7 +66,7 @@ def test_the_first_plan_counts_blocks_that_are_drawn_twice(tmp_path):
     hf = made("big_bird", "base", fields, 0)
     hf.save_pretrained(tmp_path)
     given = batch("base", fields, 1000, 0)  # 1024 with its padding
-    compare(anyformer.load(tmp_path).train(), hf.train(), given, "base")
+    assert_alike(anyformer.load(tmp_path).train(), hf.train(), given, "base")
 
 
 @pytest.mark.parametrize(("size", "random"), [(64, 3), (64, 1), (32, 2), (128, 1)])

@@ -32,7 +32,7 @@ def asked(fields, seed, length):
     return given
 
 
-def same_ends(found, wanted, real):
+def assert_same_ends(found, wanted, real):
     """Assert that logits agree at real positions, those of the question to their own scale."""
     for name in ("start_logits", "end_logits"):
         a, b = found[name][real], wanted[name][real]
@@ -50,7 +50,7 @@ def test_answers_to_a_question(seed, tmp_path):
     ours = anyformer.load(tmp_path / "ours")
     a, b, c = (model(**given) for model in (hf, ours, again))
     whole = torch.ones_like(given["input_ids"]).bool()
-    same_ends(b, a, whole)
+    assert_same_ends(b, a, whole)
     assert all(torch.equal(a[name], c[name]) for name in ("loss", "start_logits", "end_logits"))
     assert bool((a.start_logits < LOW).any()) == ("sep_token_id" in fields)
     close(b.loss, a.loss, "loss")
@@ -61,7 +61,7 @@ def test_answers_to_a_question(seed, tmp_path):
     mask = whole.long()
     mask[1, -3:] = 0
     with torch.no_grad():
-        same_ends(*(m(**padded, attention_mask=mask) for m in (ours, hf)), mask.bool())
+        assert_same_ends(*(m(**padded, attention_mask=mask) for m in (ours, hf)), mask.bool())
 
 
 def test_vectors_have_no_question(tmp_path):
@@ -71,7 +71,7 @@ def test_vectors_have_no_question(tmp_path):
     vectors = hf.bert.embeddings.word_embeddings(asked(fields, 0, 12)["input_ids"])
     with torch.no_grad():
         a, b = (model(inputs_embeds=vectors) for model in (hf, anyformer.load(tmp_path)))
-    same_ends(b, a, torch.ones(4, 12).bool())
+    assert_same_ends(b, a, torch.ones(4, 12).bool())
 
 
 @pytest.mark.parametrize("kind", ["original_full", "block_sparse"])
