@@ -8,7 +8,7 @@ their names. Two real languages need a download, so pairs are a line as printed 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,11 @@ CASES: dict[str, Case] = {
     ),
 }
 TEACHER = "masked"
+# Families that need patience: a learned vector for each position finds neighbours late.
+LONG_CASES: dict[str, Case] = {
+    "replaced-token, ELECTRA": replace(CASES["replaced-token"], family="electra", steps=400),
+    "masked, BERT": replace(CASES["masked"], family="bert", steps=400),
+}
 
 
 def speeches(count: int | None = None) -> list[dict[str, str]]:
