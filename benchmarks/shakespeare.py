@@ -89,13 +89,14 @@ class Characters:
 
 
 def spec_of(setup: Setup, vocab: int, switches: dict[str, bool]) -> S.Model:
-    """GPT-2 without biases, with switches."""
+    """GPT-2 as nanoGPT has it, without biases and with the exact GELU, with switches."""
     spec = anyformer.recipe(
         "gpt2", dim=setup.width, depth=setup.layers, heads=setup.heads, vocab=vocab,
         length=setup.context, dropout=setup.dropout,
     )  # fmt: skip
     for place in ("0.branch.bias", "0.branch.out_bias", "1.branch.bias"):
         spec = anyformer.override(spec, f"stack.block.{place}", False)
+    spec = anyformer.override(spec, "stack.block.1.branch.act", "gelu")
     return switch(spec, **switches) if switches else spec
 
 

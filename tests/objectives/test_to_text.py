@@ -3,6 +3,7 @@
 import pytest
 
 from anyformer import recipe
+from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.objectives.base import IGNORED
 from anyformer.objectives.task import evaluate, predict
@@ -46,6 +47,19 @@ def test_encoder_decoders_read_the_source_and_answer_the_target(name):
     assert tok.decode(found["labels"]) == RECORDS[0]["target"]
     assert found["labels"][-1] == eos and found["decoder_input_ids"][0] == spec.start
     assert found["decoder_input_ids"][1:].tolist() == found["labels"][:-1].tolist()
+
+
+def test_a_decoder_reads_once_what_it_begins_with():
+    tok = T.tokenizer("bert")
+    cls, sep = tok.need("cls", "sep")
+    spec = S.override(recipe("bert2bert", vocab=len(tok), length=40, **SIZES), "start", cls)
+    task = PLAN.bind(tok, spec)
+    found = task.example(RECORDS, 0, T.rng())
+    assert found["input_ids"][0] == cls and found["labels"][-1] == sep
+    assert found["decoder_input_ids"].tolist() == [cls, *found["labels"][:-1].tolist()]
+    assert cls not in found["labels"]
+    model = finetuned(task, spec, RECORDS, steps=40, lr=1e-2)
+    assert predict(task, model, RECORDS) == [record["target"] for record in RECORDS]
 
 
 def test_decoders_learn_of_the_target_alone():

@@ -20,13 +20,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anyformer.data import encode, segment
-from anyformer.data.library import guarded
+from anyformer.data import encode, worker
 from anyformer.data.tokenizer import Tokenizer
 from anyformer.errors import AnyformerError, DataError
 
 THREADS = "TOKENIZERS_PARALLELISM"
-START = "from anyformer.data.crew import work; work()"
+START = "from anyformer.data.worker import work; work()"
 
 
 class Ids(NamedTuple):
@@ -38,39 +37,27 @@ class Ids(NamedTuple):
     counts: np.ndarray | None  # segments of each text
 
 
-def encoded(tokenizer: Tokenizer, texts: list[str], kind: str | None) -> Ids:
-    """The ids of texts without special tokens; segments are cut first and tokenized apart."""
-    if kind is None:
-        found = _ids(tokenizer, texts)
-        return Ids(_joined(found), np.array([len(ids) for ids in found], np.int64), None, None)
-    parts = [segment.split(text, kind) for text in texts]
-    found = _ids(tokenizer, [part for each in parts for part in each])
-    sizes = np.array([len(ids) for ids in found], np.int64)
-    owner = np.repeat(np.arange(len(texts)), [len(each) for each in parts])
-    lengths = np.bincount(owner, sizes, len(texts)).astype(np.int64)
-    solid = sizes > 0
-    starts = (np.cumsum(sizes) - sizes)[solid]
-    return Ids(_joined(found), lengths, starts, np.bincount(owner[solid], minlength=len(texts)))
-
-
-def _ids(tokenizer: Tokenizer, texts: list[str]) -> list[np.ndarray]:
+def job_of(tokenizer: Tokenizer, kind: str | None) -> worker.Job:
+    """What a worker must know: the pipeline, the segments, and what is done to a text first."""
     loaded = tokenizer._loaded
-    if loaded.kind and loaded.kind.prepare:
-        found = encode.encodings(loaded, list(texts), None, special=False)
-        return [np.array(encode.ids_of(loaded, one), np.uint32) for one in found]
-    with guarded("these texts can't be encoded", DataError):
-        loaded.pipeline.no_truncation()
-        many = loaded.pipeline.encode_batch_fast(texts, add_special_tokens=False)
-        rows = [np.array(one.ids, np.uint32) for one in many]
+    return worker.Job(loaded.pipeline, kind, encode.rewriter(loaded))
+
+
+def ids_of(tokenizer: Tokenizer, raw: worker.Raw) -> Ids:
+    """The ids as they are written; pieces that are no tokens of the vocabulary are unknown."""
+    loaded = tokenizer._loaded
+    ids = np.asarray(raw.ids).astype(np.uint32, copy=False)
+    sizes = np.asarray(raw.sizes).astype(np.int64, copy=False)
     unknown = loaded.pipeline.token_to_id(loaded.roles.get("unk", ""))
     if unknown is not None:
-        for row in rows:
-            row[row >= loaded.size] = unknown
-    return rows
-
-
-def _joined(rows: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate(rows) if rows else np.zeros(0, np.uint32)
+        ids[ids >= loaded.size] = unknown
+    if raw.parts is None:
+        return Ids(ids, sizes, None, None)
+    owner = np.repeat(np.arange(len(raw.parts)), raw.parts)
+    lengths = np.bincount(owner, sizes, len(raw.parts)).astype(np.int64)
+    solid = sizes > 0
+    starts = (np.cumsum(sizes) - sizes)[solid]
+    return Ids(ids, lengths, starts, np.bincount(owner[solid], minlength=len(raw.parts)))
 
 
 @contextmanager
@@ -90,40 +77,44 @@ def one_thread() -> Iterator[None]:
 @contextmanager
 def crew(tokenizer: Tokenizer, kind: str | None, workers: int) -> Iterator[Any]:
     """A function from batches of texts to their ids, in order; no workers: in this process."""
+    job = job_of(tokenizer, kind)
+    ready = lambda found: (ids_of(tokenizer, raw) for raw in found)
     if workers < 1:
         with one_thread():
-            yield lambda batches: (encoded(tokenizer, texts, kind) for texts in batches)
+            yield lambda batches: ready(worker.encoded(job, texts) for texts in batches)
         return
     hired: list[_Worker] = []
     pool = ThreadPoolExecutor(workers, "tokenize")
     try:
-        hired += [_Worker(i, tokenizer, kind) for i in range(workers)]
+        hired += [_Worker(i) for i in range(workers)]  # they start while the job is packed
+        packed = pickle.dumps(tuple(job), protocol=5)
         idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
-        for worker in hired:
-            idle.put(worker)
-        yield lambda batches: _ordered(pool, lambda texts: _asked(idle, texts), batches, workers)
+        for each in hired:
+            idle.put(each)
+        ask = lambda texts: _asked(idle, packed, texts)
+        yield lambda batches: ready(_ordered(pool, ask, batches, workers))
     finally:
-        for worker in hired:
-            worker.dismiss()
+        for each in hired:
+            each.dismiss()
         pool.shutdown(cancel_futures=True)
 
 
-def _asked(idle: queue.SimpleQueue[_Worker], texts: list[str]) -> Ids:
-    worker = idle.get()
+def _asked(idle: queue.SimpleQueue[_Worker], packed: bytes, texts: list[str]) -> worker.Raw:
+    one = idle.get()
     try:
-        return worker.ask(texts)
+        return one.ask(packed, texts)
     finally:
-        idle.put(worker)
+        idle.put(one)
 
 
 def _ordered(
     pool: ThreadPoolExecutor,
-    ask: Callable[[list[str]], Ids],
+    ask: Callable[[list[str]], worker.Raw],
     batches: Iterable[list[str]],
     workers: int,
-) -> Iterator[Ids]:
+) -> Iterator[worker.Raw]:
     """Results in the order of the batches, a few of which are under way at a time."""
-    waiting: deque[Future[Ids]] = deque()
+    waiting: deque[Future[worker.Raw]] = deque()
     for texts in batches:
         waiting.append(pool.submit(ask, texts))
         if len(waiting) > 2 * workers:
@@ -133,23 +124,23 @@ def _ordered(
 
 
 class _Worker:
-    """A process that is sent texts and sends back ids."""
+    """A process that is sent a job, then texts, and sends back ids."""
 
-    def __init__(self, number: int, tokenizer: Tokenizer, kind: str | None) -> None:
+    def __init__(self, number: int) -> None:
         root = str(Path(__file__).resolve().parents[2])
         paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-        self._number = number
+        self._number, self._knows = number, False
         self._process = subprocess.Popen(
             [sys.executable, "-c", START],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, THREADS: "false", "PYTHONPATH": paths},
         )
-        self._send((tokenizer, kind))
 
-    def ask(self, texts: list[str]) -> Ids:
-        """The ids of texts."""
-        self._send(texts)
+    def ask(self, packed: bytes, texts: list[str]) -> worker.Raw:
+        """The ids of texts; the packed job is sent before the first ones."""
+        self._send(texts, b"" if self._knows else packed)
+        self._knows = True
         assert self._process.stdout
         try:
             found = pickle.load(self._process.stdout)  # from a process of our own
@@ -157,12 +148,13 @@ class _Worker:
             raise self._died() from problem
         if isinstance(found, AnyformerError):
             raise found
-        return Ids(*found)
+        return worker.Raw(*found)
 
-    def _send(self, what: Any) -> None:
+    def _send(self, texts: list[str], before: bytes) -> None:
         assert self._process.stdin
         try:
-            pickle.dump(what, self._process.stdin, protocol=5)
+            self._process.stdin.write(before)
+            pickle.dump(texts, self._process.stdin, protocol=5)
             self._process.stdin.flush()
         except OSError as problem:
             raise self._died() from problem
@@ -184,21 +176,3 @@ class _Worker:
                     pipe.close()
             except OSError:
                 pass  # what was still to be sent
-
-
-def work() -> None:
-    """What a worker does: read batches from its input until there are none."""
-    take, give = sys.stdin.buffer, sys.stdout.buffer
-    sys.stdout = sys.stderr
-    tokenizer, kind = pickle.load(take)
-    while True:
-        try:
-            texts = pickle.load(take)
-        except EOFError:
-            return
-        try:
-            found: Any = tuple(encoded(tokenizer, texts, kind))
-        except AnyformerError as problem:
-            found = problem
-        pickle.dump(found, give, protocol=5)
-        give.flush()

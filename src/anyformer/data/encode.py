@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from anyformer.data import moses
@@ -40,8 +41,11 @@ def encodings(
 ) -> list[tokenizers.Encoding]:
     """The rows through the pipeline; those over max_length are cut, the longer text first."""
     pipeline = loaded.pipeline
-    if loaded.kind and loaded.kind.prepare:
-        rows = [_prepared(row, loaded) for row in rows]
+    if rewrite := rewriter(loaded):
+        rows = [
+            rewrite(row) if isinstance(row, str) else (rewrite(row[0]), rewrite(row[1]))
+            for row in rows
+        ]
     if max_length is not None:
         around = pipeline.num_special_tokens_to_add(bool(rows) and isinstance(rows[0], tuple))
         if max_length < around + 1:
@@ -57,12 +61,12 @@ def encodings(
         return pipeline.encode_batch(rows, add_special_tokens=special)
 
 
-def _prepared(row: Row, loaded: Loaded) -> Row:
+def rewriter(loaded: Loaded) -> Callable[[str], str] | None:
+    """What this family does to a text before the pipeline sees it; most do nothing."""
+    if not (loaded.kind and loaded.kind.prepare):
+        return None
     known = {token.content for token in loaded.pipeline.get_added_tokens_decoder().values()}
-    if isinstance(row, str):
-        return moses.prepare(row, loaded.options, known)
-    first, second = (moses.prepare(text, loaded.options, known) for text in row)
-    return first, second
+    return partial(moses.prepare, options=loaded.options, specials=known)
 
 
 def ids_of(loaded: Loaded, found: tokenizers.Encoding) -> list[int]:

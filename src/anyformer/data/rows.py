@@ -59,5 +59,8 @@ class Rows:
 
     def _documents(self, start: int, stop: int) -> np.ndarray:
         """The documents of tokens, counted from the first one's; empty ones don't count."""
+        first = np.searchsorted(self._ends, start, side="right")
+        if stop <= self._ends[first]:  # one document, as mostly where they are long
+            return np.zeros(stop - start, np.int64)
         found = np.searchsorted(self._ends, np.arange(start, stop), side="right")
         return np.cumsum(np.diff(found, prepend=found[:1]) > 0)

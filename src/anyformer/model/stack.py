@@ -62,8 +62,11 @@ class Sublayer(nn.Module):
 
     def output(self, x: Tensor, call: Call, path: str) -> Tensor:
         """What the branch says of the stream x (B, N, d), before it joins it."""
+        return self._said(x, call, path, self.used)
+
+    def _said(self, x: Tensor, call: Call, path: str, used: tuple[Any, Any, Any, Any]) -> Tensor:
         y = call.recall(path, x) if self.recalls else x
-        branch, norm, after, _ = self.used
+        branch, norm, after, _ = used
         if norm is not None and self.place != "post":
             y = norm(y)
         if self.relative is not None:
@@ -78,8 +81,8 @@ class Sublayer(nn.Module):
         """The stream after this sublayer."""
         if self.optional and call.context is None:
             return x
-        _, norm, _, residual = self.used
-        x = residual(x, self.output(x, call, path))
+        used = _, norm, _, residual = self.used
+        x = residual(x, self._said(x, call, path, used))
         return norm(x) if norm is not None and self.place == "post" else x
 
 

@@ -134,7 +134,7 @@ def writer_of(
     tokenizer: Tokenizer, spec: S.Model, room: int | None, language: str | None
 ) -> Writer:
     """What writes targets for the decoder of an encoder-decoder."""
-    ends = closed(_ends(tokenizer, language), tokenizer)
+    ends = _written(closed(_ends(tokenizer, language), tokenizer), spec.start)
     size = context_of(spec, room)
     pad, limit = pad_of(tokenizer, spec), position_limit(spec)
     return Writer(tokenizer, ends, size, spec.start, pad, limit)
@@ -142,6 +142,15 @@ def writer_of(
 
 def _ends(tokenizer: Tokenizer, language: str | None) -> Ends:
     return ends_of(tokenizer if language is None else tokenizer.with_languages(language))
+
+
+def _written(ends: Ends, start: int | str | None) -> Ends:
+    """Ends of a target without the id that its decoder begins with, as [CLS], which is given.
+
+    Twice in a row, places alone would tell whether the text comes next: few learn that soon.
+    """
+    same = len(ends.front) > 0 and ends.front[0] == start
+    return Ends(ends.front[1:], ends.back) if same else ends
 
 
 @dataclass
