@@ -28,7 +28,7 @@ from anyformer.data.train_tokenizer import train as train_tokenizer
 from anyformer.model.model import build
 from anyformer.train.settings import Evaluation, Saving
 from anyformer.train.tune import Tuning, prepare, tune, usual
-from benchmarks import baselines
+from benchmarks import baselines, docstrings
 from benchmarks.runner import Settings as Shown
 from benchmarks.runner import Table
 
@@ -63,6 +63,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--only", nargs="+", choices=sorted(WORKS), default=sorted(WORKS))
     parser.add_argument("--minilm", type=Path)
+    parser.add_argument("--limit", type=float, help="seconds that the works may take")
     parser.add_argument("--steps", type=int, help="stop after so many, to try whether it works")
     parser.add_argument("--out", default=str(RESULTS), help="folder of the table; '' for none")
     parser.add_argument("--work", help=argparse.SUPPRESS)  # the process of one work
@@ -92,9 +93,15 @@ def launched(given: argparse.Namespace, minilm: Path | None) -> dict[str, Result
         )
         if given.device == "cpu":
             running[name].wait()
+    end = None if given.limit is None else time.monotonic() + given.limit
     for name, process in running.items():
-        said = process.communicate()[0].strip().splitlines()
-        if process.returncode or not said:
+        try:
+            left = None if end is None else max(0.1, end - time.monotonic())
+            said = process.communicate(timeout=left)[0].strip().splitlines()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            said = []
+        if not said or process.returncode:
             print(f"{name} failed", file=sys.stderr)
             continue
         found[name] = Result(**json.loads(said[-1]))
@@ -142,18 +149,22 @@ def sentiment(given: Given) -> Result:
 
 
 def spans(given: Given) -> Result:
-    """Spans of code: a ModernBERT from fresh weights; rotary positions find neighbours soon."""
+    """Spans of code: a ModernBERT from fresh weights; rotary positions find neighbours soon.
+
+    Rows are short, so every layer sees all of one: windows would only compile a kernel for each of
+    their many lengths. Of the texts, the tokenizer knows those to train on alone.
+    """
     tried = {"usual tag": baselines.usual_tags, "window, linear": baselines.window_tags}
     result = _compared("python-spans", "f1", tried)
     words = given.home / "words"
-    texts = (" ".join(r["words"]) for r in registry.load("python-spans"))
+    texts = (" ".join(r["words"]) for r in registry.load("python-spans", "train"))
     train_tokenizer("wordpiece", texts, 4096, "bert", lowercase=False).save(words)
-    size = {"dim": 192, "depth": 4, "heads": 6, "hidden": 384}
+    size = {"dim": 192, "depth": 4, "heads": 6, "hidden": 384, "window": None}
     wish = Tuning(
         model="modernbert", task="token-classification", data="python-spans", options=size,
         tokenizer=str(words), length=256,
     )  # fmt: skip
-    _tuned(result, "ModernBERT, fresh, 2.3M", wish, given, epochs=8, lr=1e-3)
+    _tuned(result, "ModernBERT, fresh, 2.3M", wish, given, epochs=6, lr=1e-3)
     return result
 
 
@@ -169,34 +180,39 @@ def digits(given: Given) -> Result:
 
 
 def summaries(given: Given) -> Result:
-    """First lines of docstrings: two MiniLMs joined, taught on all docstrings, then on the set."""
-    result = Result("python-docstrings", "rougeL")
-    parts = {split: _named(split) for split in registry.SPLITS}
+    """First lines of docstrings: two MiniLMs joined, which read what the nearest ones begin with.
+
+    They learn from all docstrings of Python and some packages first, then from the set. The
+    neighbours of all records come from those to train on, a record's own left out.
+    """
+    result = Result(docstrings.DATA, "rougeL")
+    parts = {split: docstrings.records(split) for split in registry.SPLITS}
     result.records = {split: len(rows) for split, rows in parts.items()}
-    more = _more(parts)
-    for name, call in (("first words", baselines.lead), ("nearest", baselines.neighbour)):
-        _timed(result, name, lambda call=call: call(*parts.values()))
-    every = [more, parts["validation"], parts["test"]]
-    _timed(result, "nearest of all docstrings", lambda: baselines.neighbour(*every))
+    held = [*parts["validation"], *parts["test"]]
+    more = docstrings.more(held)
+    every = [*more, *docstrings.packages(held)]
+    result.records["all docstrings"], result.records["with packages"] = len(more), len(every)
+    pools = {"nearest": parts["train"], "nearest of all docstrings": more}
+    _timed(result, "first words", lambda: baselines.lead(*parts.values()))
+    for name, pool in {**pools, "nearest, with packages": every}.items():
+        _timed(result, name, lambda pool=pool: baselines.neighbour(pool, (), parts["test"]))
     if given.minilm is None:
         return result
-    files = {name: given.home / f"{name}.jsonl" for name in (*parts, "more")}
-    for name, file in files.items():
-        rows = more if name == "more" else parts[name]
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     start = time.perf_counter()
+    files = _hinted({**parts, "more": every}, every, given)
     joined = _joined(given.minilm, given.home / "joined")
     task = {"task": "summarisation", "validation": str(files["validation"]), "length": 192}
-    task |= {"asks": {"answer": 32}}
+    task |= {"asks": {"answer": 32, "smoothing": 0.1}}
     first = Tuning(model=str(joined), data=str(files["more"]), **task)
-    home = _run(first, given, epochs=6, lr=2e-4)
+    home = _run(first, given, epochs=4, lr=3e-4, batch=128)
     second = Tuning(model=str(home / "model"), data=str(files["train"]), **task)
-    done = _run(second, given, epochs=3, lr=5e-5)
+    done = _run(second, given, epochs=3, lr=7.5e-5)
     from anyformer.train.assess import on_task
 
     wish = replace(second, model=str(done / "model"), data=str(files["test"]), validation=None)
-    result.ours["2 x MiniLM, joined"] = on_task(wish, device=given.device)
-    result.seconds["2 x MiniLM, joined"] = time.perf_counter() - start
+    name = "2 x MiniLM, joined, with neighbours"
+    result.ours[name] = on_task(wish, device=given.device)
+    result.seconds[name] = time.perf_counter() - start
     return result
 
 
@@ -230,7 +246,7 @@ def _run(wish: Tuning, given: Given, epochs: float, **settings: Any) -> Path:
     """The folder of a run."""
     gpu = given.device == "cuda"
     ready = prepare(wish)
-    chosen = usual(ready, epochs, device=given.device, workers=3 if gpu else 0, **settings)
+    chosen = usual(ready, epochs, device=given.device, workers=4 if gpu else 0, **settings)
     chosen = replace(
         chosen,
         precision="bfloat16" if gpu else "float32",
@@ -250,29 +266,17 @@ def _run(wish: Tuning, given: Given, epochs: float, **settings: Any) -> Path:
 # -------------------------------------------------------------------- summaries
 
 
-def _named(split: str) -> list[dict[str, Any]]:
-    """Records whose source begins with the name of what is documented."""
-    rows = registry.load("python-docstrings", split, "summarisation")
-    return [
-        {"source": f"{r['name']}: {r['source']}", "body": r["source"], "target": r["target"],
-         "name": r["name"]} for r in rows
-    ]  # fmt: skip
-
-
-def _more(parts: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """All docstrings as such records, those of one line too, none that is held out."""
-    plain = lambda text: " ".join(text.split()).lower()
-    held = [*parts["validation"], *parts["test"]]
-    names, bodies = {r["name"] for r in held}, [plain(r["body"]) for r in held]
-    found = []
-    for name, text in registry.texts("python-docstrings"):
-        whole = plain(text)
-        if name in names or any(body in whole for body in bodies):
-            continue
-        first, _, rest = text.strip().partition("\n")
-        if first.strip():
-            found.append({"source": f"{name}: {rest.strip()}", "target": first.strip()})
-    return found
+def _hinted(
+    parts: dict[str, list[docstrings.Row]], pool: list[docstrings.Row], given: Given
+) -> dict[str, Path]:
+    """Files of records as the model reads them, by the names of their parts."""
+    rows = [row for part in parts.values() for row in part]
+    told = iter(docstrings.hints(rows, pool, 3, given.device))
+    files = {name: given.home / f"{name}.jsonl" for name in parts}
+    for name, part in parts.items():
+        lines = (json.dumps(docstrings.read(row, next(told))) + "\n" for row in part)
+        files[name].write_text("".join(lines))
+    return files
 
 
 def _joined(minilm: Path, home: Path) -> Path:

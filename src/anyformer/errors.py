@@ -30,6 +30,14 @@ class TrainError(AnyformerError, RuntimeError):
     """A run that can't begin or go on; what was saved is intact."""
 
 
+class DivergedError(TrainError):
+    """A run whose loss or gradient is no number any more, however often it went back."""
+
+
+class StudyError(AnyformerError, ValueError):
+    """A study that can't be run as it is: variants, budget, matching or data don't go together."""
+
+
 class DataError(AnyformerError, ValueError):
     """Texts, records or token shards that can't be read, or a place they can't be written to."""
 

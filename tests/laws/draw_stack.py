@@ -63,6 +63,7 @@ def draw_relative(pick: Pick, causal: bool, most: int = 2) -> tuple[S.Relative, 
         S.ALiBi(learned=pick(False, True)),
         S.Shaw(clip=pick(1, 3, 64), key_side=pick(False, True)),
         S.XL(clamp=pick(None, 2), theta=pick(10000.0, 50.0)),
+        S.XLTable(back=pick(1, 3, 64), ahead=pick(1, 64, 0) if causal else pick(1, 64)),
     )
     count = pick(*([0] * 3), *range(1, most + 1))
     return tuple(pick(*kinds) for _ in range(count))
@@ -270,6 +271,8 @@ def draw_stack(pick: Pick, shape: Shape, norm: Callable) -> S.Stack:
         options["schedule"] = draw_ends(pick, options.get("schedule", S.Plain()), norm)
     stack = S.Stack(block=block, others=others, relative=relative, untied=untied, **options)
     stack = _with_distances(pick, _with_selves(stack))
+    if shape.alike and not shape.first_apart and selves(stack):
+        stack = pick(stack, stack, stack, _with_biases(stack))
     beside = S.Convolution(
         kernel=pick(1, 3, 5),
         groups=pick(1, 2),
@@ -307,6 +310,23 @@ def _with_selves(stack: S.Stack) -> S.Stack:
     if any(isinstance(leaf, S.Attention) and not leaf.cross for leaf in leaves):
         return stack
     return dataclasses.replace(stack, relative=(), untied=None)
+
+
+def _with_biases(stack: S.Stack) -> S.Stack:
+    """Every self-attention with Transformer-XL's distances, and one u and v for all of them."""
+
+    def placed(leaf: S.Branch) -> S.Branch:
+        if isinstance(leaf, S.Parallel):
+            branches: Any = tuple(placed(one) for one in leaf.branches)
+            return dataclasses.replace(leaf, branches=branches)
+        if not isinstance(leaf, S.Attention) or leaf.cross:
+            return leaf
+        return dataclasses.replace(leaf, relative=(S.XL(biases=False), *leaf.relative))
+
+    each = lambda block: tuple(dataclasses.replace(sub, branch=placed(sub.branch)) for sub in block)
+    others = tuple(each(block) for block in stack.others)
+    relative = (*stack.relative, S.XLBiases())
+    return dataclasses.replace(stack, block=each(stack.block), others=others, relative=relative)
 
 
 def _with_distances(pick: Pick, stack: S.Stack) -> S.Stack:

@@ -42,6 +42,8 @@ from anyformer.spec import (
     Untied,
     Values,
     Vocabulary,
+    XLBiases,
+    XLTable,
 )
 
 SIZES = {"dim": 16, "depth": 2, "heads": 4, "vocab": 11, "length": 8}
@@ -127,6 +129,8 @@ WITH_TABLES = [  # their products are counted by another convention than eager's
     {f"{SELF}.relative": (Shaw(clip=2, key_side=True),)},
     {f"{SELF}.relative": (XL(),)},
     {"stack.relative": (XL(clamp=3),)},
+    {"stack.relative": (XLBiases(),), f"{SELF}.relative": (XL(biases=False),)},
+    {f"{SELF}.relative": (XLTable(back=3, ahead=2),)},
 ]
 
 

@@ -18,6 +18,7 @@ from anyformer.spec import (
     Untied,
     Values,
     Vocabulary,
+    XLTable,
     override,
 )
 
@@ -52,6 +53,8 @@ def test_flops_of_a_decoder_by_hand():
         (f"{SELF}.relative", (Buckets(bidirectional=False),), 0),
         (f"{SELF}.relative", (XL(),), FAR + 2 * N * (D + 1) * D),
         (f"{SELF}.relative", (XL(clamp=2),), FAR + 2 * 3 * (D + 1) * D),
+        (f"{SELF}.relative", (XLTable(back=2),), FAR + 2 * 3 * D),
+        (f"{SELF}.relative", (XLTable(back=99),), FAR + 2 * N * D),
         ("stack.untied", Untied(length=16), ONE + 2 * 2 * N * D * D),
         ("stack.untied", Untied(length=16, cls=True), ONE + 2 * 2 * N * D * D + 2 * N * N * H * 2),
         ("stack.block.1.branch.gated", True, FEED // 2),

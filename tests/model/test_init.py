@@ -23,6 +23,7 @@ def model_of(*branches, stack=None, embed=None, head=None, init=None, residual=N
 
 
 RELATIVE = (S.Buckets(), S.ALiBi(learned=True), S.ALiBi(), S.Shaw(clip=3, key_side=True), S.XL())
+RELATIVE += (S.XLTable(back=3, ahead=3),)
 EVERYTHING = S.Attention(
     heads=2,
     memory=3,
@@ -49,6 +50,9 @@ SPECS = {
         head=S.Vocabulary(tied=False, bias=True, dense=True, norm=S.ScaleNorm()),
     ),
     "untied": model_of(S.Attention(heads=2), stack={"untied": S.Untied(length=9, cls=True)}),
+    "one u and v": model_of(
+        S.Attention(heads=2, relative=(S.XL(biases=False),)), stack={"relative": (S.XLBiases(),)}
+    ),
     "rezero": model_of(S.FeedForward(), residual=S.ReZero(), head=S.Vocabulary(bias=True)),
     "scaled": model_of(S.FeedForward(), residual=S.Scaled(), head=S.Pooler()),
     "gated": model_of(S.FeedForward(), residual=S.Gated(), head=S.Project(size=3)),

@@ -5,6 +5,7 @@ import pytest
 from anyformer.errors import SpecError
 from anyformer.recipes import recipe
 from anyformer.spec import (
+    XL,
     Adaptive,
     Add,
     Attention,
@@ -36,6 +37,8 @@ from anyformer.spec import (
     Tokens,
     Untied,
     Vocabulary,
+    XLBiases,
+    XLTable,
     Yarn,
     check,
     override,
@@ -222,6 +225,16 @@ CASES = {
         {"stack.relative": (Buckets(count=7),)},
         {"stack.relative.0.count": 8},
     ),
+    "one-sided table": (
+        ENCODER,
+        {"stack.relative": (XLTable(back=4),)},
+        {"stack.relative.0.ahead": 4},
+    ),
+    "shared biases": (
+        DECODER,
+        {f"{SELF}.relative": (XL(biases=False),)},
+        {"stack.relative": (XLBiases(),)},
+    ),
     "shared tokens": (
         BOTH,
         {"encoder.embed.source": Tokens(vocab=12)},
@@ -236,6 +249,15 @@ CASES = {
 
 # more ways to break a rule: rule -> (model, changes)
 MORE = [
+    ("shared biases", DECODER, {"stack.relative": (XLBiases(),)}),
+    ("shared biases", DECODER, {"stack.relative": (XL(biases=False),)}),
+    ("shared biases", DECODER, {f"{SELF}.relative": (XLBiases(),)}),
+    (
+        "shared biases",
+        DECODER,
+        {f"{SELF}.relative": (XL(biases=False),), "stack.relative": (XLBiases(), XLBiases())},
+    ),
+    ("one-sided table", ENCODER, {f"{SELF}.relative": (XLTable(back=4),)}),
     ("sandwich", ENCODER, {"stack.schedule": Sandwich(), "stack.block": ENCODER.stack.block[:1]}),
     ("schedule fits depth", ENCODER, {"stack.schedule": Superblocks(layers=2, each=2)}),
     ("schedule fits depth", ENCODER, {"stack.schedule": Explicit(order=(0, 2))}),

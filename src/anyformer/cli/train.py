@@ -21,7 +21,6 @@ torchrun --nproc-per-node 4 -m anyformer train llama dim=512 depth=8 --data big/
 
 SMALL = {"dim": 128, "depth": 4, "heads": 4, "dropout": 0.0}  # where no recipe is named
 LITTLE = {"steps": 600, "batch": 16, "lr": 2e-3}
-PROMPT = "The "
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -156,31 +155,12 @@ def folder_of(out: str | None, name: str) -> Path:
 
 def tell(done: Run) -> None:
     """Print the numbers of a run, and a sample where its model writes text."""
-    from anyformer import spec as S
+    from anyformer.train.sample import sample, writes
 
     told = {k: v for k, v in done.validation.items() if not k.startswith("loss/")}
     numbers = [f"{name.replace('_', ' ')} {value:.4g}" for name, value in told.items()]
     print(f"{done.steps} steps; validation: {', '.join(numbers) or 'none'}")
-    model = done.model()
-    head, words = model.spec.head, done.tokenizer()
-    if isinstance(head, S.Vocabulary) and model.spec.encoder is None and words and _causal(model):
-        print(f"a sample:\n{_sample(model, words)}")
+    model, words = done.model(), done.tokenizer()
+    if words and writes(model.spec):
+        print(f"a sample:\n{sample(model, words)}")
     print(f"{done.folder / 'model'}: anyformer.load reads it")
-
-
-def _causal(model: Any) -> bool:
-    from anyformer.objectives.common import causal
-
-    return causal(model.spec)
-
-
-def _sample(model: Any, words: Any) -> str:
-    import torch
-
-    from anyformer.model.inputs import position_limit
-
-    torch.manual_seed(0)
-    ids = torch.tensor([words.encode(PROMPT) or [0]])
-    room = (position_limit(model.spec) or 200) - ids.shape[1]
-    options = {"do_sample": True, "temperature": 0.8, "top_k": 40}
-    return words.decode(model.generate(ids, max_new_tokens=min(200, room), **options)[0])

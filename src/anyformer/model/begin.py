@@ -55,13 +55,12 @@ def arrange(
     return Layout(positions, whole.gather(1, order), keep.gather(1, order), False, first, order)
 
 
-def primed(stack: S.Stack, mask: Tensor | None, device: torch.device) -> Past | None:
-    """A memory full of zeros for a first call, where the stack starts with one."""
-    if not stack.primed:
+def primed(stack: S.Stack, limit: int, mask: Tensor | None, device: torch.device) -> Past | None:
+    """A memory of `limit` zeros for a first call, where the stack starts with one."""
+    if not stack.primed or not limit:
         return None
     if mask is not None and not bool(mask[:, 0].all()):
         raise InputError("a memory of zeros stands right before a row: put padding on the right")
-    limit = stack.recurrence
     return Past(limit=limit, length=limit, positions=torch.arange(-limit, 0, device=device)[None])
 
 

@@ -21,6 +21,8 @@ from anyformer.spec import (
     Stack,
     Temperature,
     Untied,
+    XLBiases,
+    XLTable,
 )
 from anyformer.spec.walk import head_dim, qk_dim
 
@@ -92,8 +94,14 @@ def _relative(name: str, spec: Relative, served: Attention, dim: int) -> Entry:
             return entry(name, kind, detail=told, table=(2 * spec.clip + 1, keys))
         case XL():
             project = linear("project", dim, H * keys)
-            biases = {"content_bias": (H, keys), "position_bias": (H, keys)}
-            return entry(name, kind, project, detail=told, **biases)
+            own = (H, keys) if spec.biases else None
+            return entry(name, kind, project, detail=told, content_bias=own, position_bias=own)
+        case XLBiases():
+            return entry(name, kind, content_bias=(H, keys), position_bias=(H, keys))
+        case XLTable():
+            rows = spec.back + spec.ahead + 1
+            shapes = {"table": (rows, H, keys), "scalars": (rows, H), "content_bias": (H, keys)}
+            return entry(name, kind, detail=told, **shapes)
 
 
 def _disentangled(spec: Disentangled, width: int, dim: int) -> Entry:

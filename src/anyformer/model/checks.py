@@ -49,12 +49,31 @@ def _check_past(spec: S.Model, given: Inputs) -> None:
     segments = given.mems is not None or given.return_mems
     if segments and (given.past_key_values is not None or given.use_cache):
         raise InputError("pass either past_key_values or mems: a cache or segment memories")
-    if segments and not spec.stack.recurrence:
-        raise InputError("mems: this model has no segment memory; set stack.recurrence in its spec")
+    if segments and not spec.stack.recurrence and given.mem_len is None:
+        raise InputError(
+            "mems: this model has no segment memory; set stack.recurrence in its spec, or give "
+            "mem_len"
+        )
+    _check_length(spec, given)
     if given.past_key_values is not None and not given.past_key_values.is_cache:
         raise InputError("past_key_values are segment memories: pass them as mems")
     if given.mems is not None and given.mems.is_cache:
         raise InputError("mems are a cache: pass it as past_key_values")
+
+
+def _check_length(spec: S.Model, given: Inputs) -> None:
+    """Raise where the length of a memory is no number, or has nothing to be the length of."""
+    length, limit = given.mem_len, spec.stack.recurrence
+    if length is not None:
+        if type(length) is not int or length < 0:
+            raise InputError(f"mem_len must be an int of at least 0, not {length!r}")
+        if length and not all(a.causal for a in _selves(spec.stack)):
+            raise InputError("mem_len: memory of earlier segments is for causal models")
+        limit = length
+    if given.same_length and not limit:
+        raise InputError("same_length sees mem_len keys, which is 0: give mem_len")
+    if given.same_length and given.past_key_values is not None:
+        raise InputError("same_length is about mems: a cache remembers all")
 
 
 def _check_sides(spec: S.Model, given: Inputs) -> None:

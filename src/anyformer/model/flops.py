@@ -42,6 +42,7 @@ from anyformer.spec import (
     Transform,
     Values,
     Vocabulary,
+    XLTable,
     layout,
 )
 from anyformer.spec.model import ends
@@ -161,7 +162,7 @@ def _linears(spec: Attention, dim: int, at: Sizes, read: int) -> int:
 def _tables(terms: tuple[Relative, ...], spec: Attention) -> int:
     """Products with tables of vectors by distance: one for the queries' side, one for the keys'."""
     apart = spec.disentangled or Disentangled(c2p=False, p2c=False)
-    by_query = any(isinstance(term, Shaw | XL) for term in terms) or apart.c2p
+    by_query = any(isinstance(term, Shaw | XL | XLTable) for term in terms) or apart.c2p
     by_key = any(isinstance(term, Shaw) and term.key_side for term in terms) or apart.p2c
     return by_query + by_key
 
@@ -212,6 +213,9 @@ def _projected(terms: tuple[Relative, ...], spec: Attention, dim: int, rows: int
         if isinstance(term, XL):
             back = min(rows - 1, term.clamp or rows)
             total += 2 * (back + 1 if spec.causal else 2 * back + 1) * (dim + 1) * width
+        if isinstance(term, XLTable):  # its bias alone
+            ahead = 0 if spec.causal else min(rows - 1, term.ahead)
+            total += 2 * (min(rows - 1, term.back) + ahead + 1) * width
     return total
 
 

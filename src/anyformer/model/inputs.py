@@ -48,6 +48,8 @@ class Inputs:
     use_cache: bool = False
     mems: Past | None = None
     return_mems: bool = False
+    mem_len: int | None = None  # positions that mems keep; None: stack.recurrence
+    same_length: bool = False  # each position sees mem_len keys, its own among them, and no more
     output_hidden_states: bool = False
     output_attentions: bool = False
     return_dict: bool | None = None  # False: the answer is a tuple

@@ -113,7 +113,8 @@ class Model(nn.Module):
         vectors = seq.x if seq.embedded else self.embed.vectors(seq.x, table)
         if isinstance(self.head, Pixels):
             vectors = self.head.hide(vectors, given.bool_masked_pos)
-        past = _past(given) or begin.primed(self.spec.stack, seq.mask, vectors.device)
+        limit = self.spec.stack.recurrence if given.mem_len is None else given.mem_len
+        past = _past(given) or begin.primed(self.spec.stack, limit, seq.mask, vectors.device)
         memory = self.embed.memory if past is None else None
         pinned = self.spec.embed.memory
         layout = begin.arrange(
@@ -135,6 +136,7 @@ class Model(nn.Module):
             following=_following(given, past, layout, self.spec, context, context_keep),
             weights=[] if given.output_attentions else None,
             hidden=[] if given.output_hidden_states else None,
+            window=limit if given.same_length else None,
             asking=_asking(self.head, layout),
         )
         x = self.stack(x, call)
@@ -233,7 +235,8 @@ def _following(
 ) -> Past | None:
     """What the next call will remember; None if nothing is asked."""
     if given.return_mems:
-        return begin.remember(past, layout, spec.stack.recurrence, spec.embed.memory)
+        limit = spec.stack.recurrence if given.mem_len is None else given.mem_len
+        return begin.remember(past, layout, limit, spec.embed.memory)
     if given.use_cache or given.past_key_values is not None:
         following = begin.remember(past, layout, None, 0)
         following.context, following.context_keep = context, context_keep

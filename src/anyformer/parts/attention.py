@@ -23,7 +23,7 @@ from anyformer.parts.base import build, part
 from anyformer.parts.blocks import BlockSparse
 from anyformer.parts.distance import Disentangled
 from anyformer.parts.init import Fresh
-from anyformer.parts.position import lead_zeros, relative_of, shifted
+from anyformer.parts.position import lead_zeros, shifted, tables_of
 from anyformer.parts.rotary import turned
 from anyformer.parts.state import Call
 from anyformer.spec.walk import head_dim, qk_dim
@@ -227,8 +227,7 @@ class Attention(Fresh):
     def _tables(self, call: Call, new: int, keys: int, scale: float) -> Relative | None:
         start = call.start
         ahead = 0 if self.spec.causal and call.prefix is None else keys - 1 - start
-        parts = [relative_of(p) for p in self._relatives(call)]
-        found = [p.tables(-(start + new - 1), max(ahead, 0), scale) for p in parts]
+        found = tables_of(self._relatives(call), 1 - start - new, max(ahead, 0), scale)
         if self.disentangled is not None and call.distances is not None:
             keys_of = lambda x: widen(self._keys(call.linear("k", self.k, x)), self.spec.heads)
             queries_of = lambda x: self._queries(call.linear("q", self.q, x))

@@ -1,10 +1,13 @@
 """Positions that act on scores: relative tables by distance, and untied absolute positions.
 
 Letters: H heads, R distances, D channels of a head's q and k, K positions, N new positions.
-A relative part answers `tables(low, high, scale)` for the distances k - q in low..high.
+A relative part answers `tables(low, high, scale)` for the distances k - q in low..high, and
+`content()` with what is added to q beforehand.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 import torch.nn.functional as F
@@ -108,8 +111,42 @@ class XL(Fresh):
 
     def __init__(self, spec: S.XL, heads: int, size: int, dim: int):
         super().__init__()
-        self.spec, self.dim = spec, dim
+        self.spec, self.dim, self.shape = spec, dim, (heads, size)
         self.project = nn.Linear(dim, heads * size, bias=False)
+        own = lambda: nn.Parameter(torch.empty(heads, size)) if spec.biases else None
+        self.content_bias, self.position_bias = own(), own()  # u and v
+
+    def fresh(self, std: float) -> None:
+        """Small random biases."""
+        for bias in (self.content_bias, self.position_bias):
+            if bias is not None:
+                nn.init.normal_(bias, std=std)
+
+    def tables(self, low: int, high: int, scale: float, lent: XLBiases | None = None) -> Relative:
+        """q·R and, since u is added to q beforehand, (v - u)·R as a bias; u and v may be lent."""
+        if self.spec.clamp is not None:
+            low, high = max(low, -self.spec.clamp), min(high, self.spec.clamp)
+        weight, owner = self.project.weight, self if self.content_bias is not None else lent
+        assert owner is not None and owner.content_bias is not None
+        assert owner.position_bias is not None
+        waves = sinusoid(-_distances(low, high, weight), self.dim, self.spec.theta)
+        rows = self.project(waves.to(weight.dtype))  # (R, H·D)
+        rows = rows.unflatten(-1, self.shape).transpose(0, 1) * scale  # (H, R, D)
+        apart = owner.position_bias - owner.content_bias
+        bias = (rows @ apart[..., None].to(rows.dtype))[..., 0]
+        return Relative(low, high, bias=bias, query=rows)
+
+    def content(self) -> Tensor | None:
+        """u, (H, D), to be added to q."""
+        return self.content_bias
+
+
+@part(S.XLBiases)
+class XLBiases(Fresh):
+    """u and v, (H, D), for every XL of the stack that has none (arXiv:1901.02860)."""
+
+    def __init__(self, spec: S.XLBiases, heads: int, size: int, dim: int):
+        super().__init__()
         self.content_bias = nn.Parameter(torch.empty(heads, size))  # u
         self.position_bias = nn.Parameter(torch.empty(heads, size))  # v
 
@@ -118,16 +155,35 @@ class XL(Fresh):
         nn.init.normal_(self.content_bias, std=std)
         nn.init.normal_(self.position_bias, std=std)
 
+    def content(self) -> Tensor | None:
+        """u, (H, D), to be added to q."""
+        return self.content_bias
+
+
+@part(S.XLTable)
+class XLTable(Fresh):
+    """(q_i + u)·k_j + q_i·table[Δ] + scalars[Δ], with Δ = j - i (attn_type 1 of 1901.02860)."""
+
+    def __init__(self, spec: S.XLTable, heads: int, size: int, dim: int):
+        super().__init__()
+        self.spec, rows = spec, spec.back + spec.ahead + 1
+        self.table = nn.Parameter(torch.empty(rows, heads, size))
+        self.scalars = nn.Parameter(torch.empty(rows, heads))
+        self.content_bias = nn.Parameter(torch.empty(heads, size))  # u
+
+    def fresh(self, std: float) -> None:
+        """All zero: what no distance has asked for stays so."""
+        for theta in (self.table, self.scalars, self.content_bias):
+            nn.init.zeros_(theta)
+
     def tables(self, low: int, high: int, scale: float) -> Relative:
-        """q·R and, since u is added to q beforehand, (v - u)·R as a bias."""
-        if self.spec.clamp is not None:
-            low, high = max(low, -self.spec.clamp), min(high, self.spec.clamp)
-        weight = self.project.weight
-        waves = sinusoid(-_distances(low, high, weight), self.dim, self.spec.theta)
-        rows = self.project(waves.to(weight.dtype))  # (R, H·D)
-        rows = rows.unflatten(-1, self.content_bias.shape).transpose(0, 1) * scale  # (H, R, D)
-        bias = (rows @ (self.position_bias - self.content_bias)[..., None].to(rows.dtype))[..., 0]
-        return Relative(low, high, bias=bias, query=rows)
+        """q·table and, since u is added to q beforehand, scalars - u·table as a bias."""
+        back = self.spec.back
+        low, high = max(low, -back), min(high, self.spec.ahead)
+        rows = self.table[back + low : back + high + 1].transpose(0, 1)  # (H, R, D)
+        bias = self.scalars[back + low : back + high + 1].T  # (H, R)
+        bias = bias - (rows @ self.content_bias[..., None])[..., 0]
+        return Relative(low, high, bias=bias * scale, query=rows * scale)
 
     def content(self) -> Tensor | None:
         """u, (H, D), to be added to q."""
@@ -175,8 +231,7 @@ class Untied(Fresh):
         """What relative parts add at distances (…, K), whoever the query is: (…, H, K)."""
         total = self.norm.weight.new_zeros(1)
         reach = self.spec.length
-        for item in relative:
-            found = relative_of(item).tables(-reach, reach, 1.0)
+        for found in tables_of(relative, -reach, reach, 1.0):
             if found.bias is not None:
                 at = distance.clamp(found.low, found.high) - found.low
                 total = total + found.bias.to(total.dtype)[:, at].transpose(0, 1)
@@ -197,10 +252,24 @@ class Untied(Fresh):
         return grown(q, asks, extra_q), grown(k, first, extra_k)
 
 
-def relative_of(module: nn.Module) -> Buckets | ALiBi | Shaw | XL:
+def relative_of(module: nn.Module) -> Buckets | ALiBi | Shaw | XL | XLBiases | XLTable:
     """A module as the relative part that it is."""
-    assert isinstance(module, (Buckets, ALiBi, Shaw, XL)), type(module).__name__
+    kinds = (Buckets, ALiBi, Shaw, XL, XLBiases, XLTable)
+    assert isinstance(module, kinds), type(module).__name__
     return module
+
+
+def tables_of(parts: Iterable[nn.Module], low: int, high: int, scale: float) -> list[Relative]:
+    """The tables of relative parts that have some; one of them may lend u and v to others."""
+    known = [relative_of(item) for item in parts]
+    lent = next((item for item in known if isinstance(item, XLBiases)), None)
+    found: list[Relative] = []
+    for item in known:
+        if isinstance(item, XL):
+            found.append(item.tables(low, high, scale, lent))
+        elif not isinstance(item, XLBiases):
+            found.append(item.tables(low, high, scale))
+    return found
 
 
 def shifted(q: Tensor, parts: list[nn.Module]) -> Tensor:

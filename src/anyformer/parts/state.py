@@ -67,6 +67,7 @@ class Call:
     lora: tuple[Lora, ...] = ()  # of each branch of the application that runs
     untied: tuple[Tensor, Tensor] | None = None  # channels of positions for q and k
     distances: Vectors | None = None  # the stack's vectors by distance
+    window: int | None = None  # keys that each query sees at most, its own among them
     asking: Tensor | None = None  # (1 or B, N, d): positions that ask the last block, twice
     source: Tensor | None = None  # (B, N, d): what keys and values are made from; None: the stream
     carried: dict[bool, tuple[Tensor, Tensor]] = field(default_factory=dict)  # by cross
@@ -132,8 +133,7 @@ class Call:
             )
         if causal:
             found.append(Causal() if self.prefix is None else Causal() | Prefix(self.prefix))
-        if window is not None:
-            found.append(Window(window))
+        found += [Window(width) for width in {window, self.window} if width is not None]
         if self.documents is not None:
             found.append(Documents(self.documents))
         if self.keep is not None:

@@ -61,6 +61,8 @@ from anyformer.spec.position import (
     Shaw,
     Sinusoidal,
     Untied,
+    XLBiases,
+    XLTable,
     Yarn,
 )
 from anyformer.spec.residual import Add, Gated, Residual, ReZero, Scaled
@@ -153,6 +155,8 @@ __all__ = [
     "Values",
     "Vocabulary",
     "Weigh",
+    "XLBiases",
+    "XLTable",
     "Yarn",
     "check",
     "diff",

@@ -19,7 +19,7 @@ from anyformer.spec.model import (
     ends,
 )
 from anyformer.spec.parallel import Parallel, kind_of
-from anyformer.spec.position import ALiBi, Buckets, Learned, Llama3, Relative, Yarn
+from anyformer.spec.position import ALiBi, Buckets, Learned, Llama3, Yarn
 from anyformer.spec.residual import Add, ReZero, Scaled
 from anyformer.spec.schedule import Explicit, Looped, Sandwich, Superblocks, layout
 from anyformer.spec.walk import (
@@ -242,32 +242,6 @@ def bad_collaborate(a: Attention, model: Model, _stack: Stack) -> bool:
     """A share of heads that leaves no channel, or more than there are."""
     most = a.heads * head_dim(a, model.dim)
     return a.collaborate is not None and not 1 <= qk_dim(a, model.dim) <= most
-
-
-def relatives(spec: Model) -> Iterator[tuple[str, tuple[Relative, ...], list[Attention]]]:
-    """Every tuple of relative positions, with its path and the attentions that it serves."""
-    for path, model in models(spec):
-        yield f"{path}stack.relative", model.stack.relative, selves(model.stack)
-    for path, _, _, _, a in attentions(spec):
-        yield f"{path}.relative", a.relative, [a]
-
-
-def of_buckets(
-    test: Callable[[Buckets, list[Attention]], bool],
-) -> Callable[[Model], Iterator[str]]:
-    """The paths of the T5 buckets for which a test holds, given the attentions that they serve."""
-    return lambda spec: (
-        f"{path}.{i}"
-        for path, items, served in relatives(spec)
-        for i, item in enumerate(items)
-        if isinstance(item, Buckets) and test(item, served)
-    )
-
-
-def few_buckets(b: Buckets, _: list[Attention]) -> bool:
-    """Buckets that can't be split into exact and logarithmic ones."""
-    side = b.count // 2 if b.bidirectional else b.count
-    return side < 2 or b.max_distance <= side // 2 or (b.bidirectional and b.count % 2 != 0)
 
 
 def reads_tokens(model: Model) -> bool:

@@ -117,9 +117,27 @@ class XL:
 
     theta: Above = 10000.0
     clamp: Positive | None = None  # distances beyond it count as it
+    biases: bool = True  # u and v of its own; False: those of XLBiases in stack.relative
 
 
-Relative = Buckets | ALiBi | Shaw | XL
+@node
+class XLBiases:
+    """The u and v of every XL(biases=False) in the stack, one pair for all layers (1901.02860)."""
+
+
+@node
+class XLTable:
+    """Transformer-XL with learned tables by distance: a vector and a bias per head, and u.
+
+    It is the authors' `attn_type` 1 and the variant of labml.ai, where all starts at zero. There is
+    a row for each distance k - q from -back to ahead; those beyond count as the last.
+    """
+
+    back: Positive
+    ahead: Natural = 0
+
+
+Relative = Buckets | ALiBi | Shaw | XL | XLBiases | XLTable
 
 
 @node

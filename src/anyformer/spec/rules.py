@@ -28,13 +28,11 @@ from anyformer.spec.faults import (
     carry_mismatch,
     dressed,
     empty_kinds,
-    few_buckets,
     idle_lora,
     irreversible,
     lost_cross,
     lost_distances,
     of_attention,
-    of_buckets,
     of_model,
     of_stack,
     other_width,
@@ -45,6 +43,7 @@ from anyformer.spec.faults import (
     uneven_schedule,
     unlike_tokens,
 )
+from anyformer.spec.faults_position import few_buckets, lonely_biases, of_buckets, one_sided
 from anyformer.spec.model import Double, Model, Patches, Pixels, Pretraining, Vocabulary
 from anyformer.spec.walk import crosses, models, selves, sublayers
 
@@ -332,6 +331,20 @@ RULES: tuple[Rule, ...] = (
         of_buckets(few_buckets),
         "too few buckets, an odd count for two sides, or a max_distance within exact buckets",
         "use an even count of at least 4 (2 one-sided) and max_distance above the exact buckets",
+    ),
+    Rule(
+        "one-sided table",
+        one_sided,
+        "XLTable(ahead=0) can't tell keys to the right apart",
+        "set ahead to 1 at least, or causal=True",
+    ),
+    Rule(
+        "shared biases",
+        of_stack(lonely_biases),
+        "XLBiases lends u and v, once and from stack.relative, to an XL(biases=False) in every "
+        "self-attention",
+        "set biases=True and drop XLBiases, or give each self-attention an XL(biases=False) and "
+        "stack.relative one XLBiases",
     ),
     Rule(
         "shared tokens",

@@ -75,7 +75,7 @@ def gather(wish: Wish) -> Gathered:
     words = same(_tokenizer(wish, name_of(plan), material) if ranks.rank() == 0 else None)
     material = _ended(material, name_of(plan), words)
     plan = _with_context(plan, material)
-    model = loaded if loaded is not None else _spec(wish, plan, words, material)
+    model = loaded if loaded is not None else fitted(wish.model, wish.options, plan, words, material)
     spec = model.spec if isinstance(model, Model) else model
     samples = material.open(words, plan.bind(words, spec), wish.settings.seed, wish.progress)
     return Gathered(model, plan, words, material, samples, wish.settings)
@@ -195,12 +195,18 @@ def _lines(material: TextSource | RecordSource) -> Any:
     return (str(v) for record in learn for k, v in record.items() if k in ("source", "target"))
 
 
-def _spec(wish: Wish, plan: Any, words: Tokenizer, material: TextSource | RecordSource) -> S.Model:
-    """The recipe's spec with the tokenizer's vocabulary, the context and the objective's head."""
-    known = options(wish.model)
-    given = dict(wish.options)
+def fitted(
+    name: str,
+    chosen: dict[str, Any],
+    plan: Any,
+    words: Tokenizer,
+    material: TextSource | RecordSource,
+) -> S.Model:
+    """A recipe's spec with the tokenizer's vocabulary, the context and the objective's head."""
+    known = options(name)
+    given = dict(chosen)
     if "vocab" in known:
         given.setdefault("vocab", len(words))
     if "length" in known and isinstance(material, TextSource):
         given.setdefault("length", material.context)
-    return S.check(fit(plan, recipe(wish.model, **given)))
+    return S.check(fit(plan, recipe(name, **given)))

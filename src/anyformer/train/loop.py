@@ -5,6 +5,7 @@ All that a run has to remember is tensors and a Position; everything else is a f
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from anyformer.data.loader import Loader
 from anyformer.data.samples import Samples
-from anyformer.errors import TrainError
+from anyformer.errors import DivergedError, TrainError
 from anyformer.objectives.base import Batch
 from anyformer.train import ranks, save
 from anyformer.train.guard import Watch
@@ -96,6 +97,8 @@ class Loop:
         """Go on to the last step; what is saved then is complete."""
         _train(self.spread)
         with Stop() as stop:
+            if self.at.step == 0 and self.settings.evaluation.first and self.validation is not None:
+                self._evaluate()
             while self.at.step < self.settings.steps and self.at.stopped is None:
                 try:
                     self._stretch(stop)
@@ -183,7 +186,9 @@ class Loop:
     def _evaluate(self) -> bool:
         """Evaluate, log, and judge; whether it is the best so far."""
         assert self.validation is not None
+        start = time.perf_counter()
         told = self.measure(self.validation)
+        self.speed.rest(time.perf_counter() - start)
         if self.log is not None:
             self.log.write(
                 {"step": self.at.step, **{f"validation/{k}": v for k, v in told.items()}}
@@ -255,7 +260,7 @@ class Loop:
         rows = self.loader.batch * data
         told = f"step {wrong.step + 1}: {wrong.reason} (batch {data}, samples from {rows} on)"
         if guard is None or before.backs >= guard.skips:
-            raise TrainError(
+            raise DivergedError(
                 f"{told}; the run went back {before.backs} times already, so it stops. "
                 "Lower lr or clip, look at those samples, or raise guard.skips; resume goes on "
                 "from the last checkpoint"

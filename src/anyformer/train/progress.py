@@ -116,6 +116,11 @@ class Speed:
             found = self._work.get(shape)
             self.flops = None if found is None or self.flops is None else self.flops + found
 
+    def rest(self, seconds: float) -> None:
+        """Leave out seconds in which nothing was trained."""
+        self.begun += seconds
+        self.last += seconds
+
     def look(self) -> dict[str, Any]:
         """Tokens per second, share of the peak (stated or measured), memory, seconds so far.
 

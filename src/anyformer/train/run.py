@@ -144,7 +144,7 @@ def train(
                 _keep_tokenizer(folder / TOKENIZER, tokenizer)
             _keep_spare(folder, model)
             write(folder / RECORD, json.dumps(record, indent=1))
-        built = model if isinstance(model, Model) else _drawn(spec, settings.seed)
+        built = model if isinstance(model, Model) else _drawn(spec, settings)
         job = Job(folder, built, bound, found, validation, settings, record)
         return _run(job, again)
 
@@ -177,7 +177,7 @@ def resume(
         _same_data(record["data"], _data(found, validation))
     ranks.agree({"data": _data(found, validation), "settings": S.to_dict(settings)})
     with Lock(home):
-        built = _drawn(spec, settings.seed)
+        built = _drawn(spec, settings)
         built.origin = _origin_of(home, record)
         bound = objective if objective is not None else _bound(home, record, spec)
         job = Job(home, built, bound, found, validation, settings, record)
@@ -294,8 +294,8 @@ def _spec(model: S.Model | str) -> S.Model:
     return S.check(recipe(model) if isinstance(model, str) else model)
 
 
-def _drawn(spec: S.Model, seed: int) -> Model:
-    torch.manual_seed(mix(seed, 0))
+def _drawn(spec: S.Model, settings: Settings) -> Model:
+    torch.manual_seed(mix(settings.seed if settings.draw is None else settings.draw, 0))
     return build(spec)
 
 

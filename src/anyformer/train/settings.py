@@ -88,6 +88,7 @@ class Evaluation:
     rows: Positive | None = None  # None: all
     patience: Positive | None = None  # evaluations without a better loss before a run stops
     margin: float = 0.0  # what counts as better: lower by more than this
+    first: bool = False  # before the first step too
 
 
 @node
@@ -153,6 +154,7 @@ class Settings:
     log_every: Positive = 10  # steps
     trackers: tuple[Tracker, ...] = ()  # beside JSON lines
     seed: Natural = 0
+    draw: Natural | None = None  # the seed of the first weights; None: that of all else
     device: str = "auto"
     workers: Natural = 0  # processes that make batches ahead
 

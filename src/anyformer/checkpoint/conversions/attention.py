@@ -108,7 +108,7 @@ def layout(part: Part) -> None:
     if old is None or new is None or old.layout == new.layout:
         return
     size, before = (head_dim(a, part.models[0].dim) for a in (part.new, part.old))
-    placed = any(isinstance(r, (S.Shaw, S.XL)) for pair in part.relatives for r in pair)
+    placed = any(isinstance(r, (S.Shaw, S.XL, S.XLTable)) for pair in part.relatives for r in pair)
     unlike = size != before or (old.dims or size) != (new.dims or size)
     if unlike or placed or part.old.collaborate:
         return
@@ -164,13 +164,19 @@ def relatives(part: Part) -> None:
             part.pieces[f"relative.{i}.{name.split('.', 2)[2]}"] = piece
         before = old[at]
         if isinstance(before, S.Shaw) and isinstance(wanted, S.Shaw):
-            _clip(part, f"relative.{i}.table", before.clip, wanted.clip)
+            clips = (before.clip,) * 2, (wanted.clip,) * 2
+            _clip(part, f"relative.{i}.table", *clips)
+        if isinstance(before, S.XLTable) and isinstance(wanted, S.XLTable):
+            for name in ("table", "scalars"):
+                reach = (before.back, before.ahead), (wanted.back, wanted.ahead)
+                _clip(part, f"relative.{i}.{name}", *reach)
 
 
-def _clip(part: Part, name: str, old: int, new: int) -> None:
-    """Distances from -new to new; those beyond the old clip count as it, as they did."""
+def _clip(part: Part, name: str, old: tuple[int, int], new: tuple[int, int]) -> None:
+    """Distances so far back and ahead; those beyond the old ends count as these, as they did."""
     if old != new and part.has(name):
-        at = torch.arange(-new, new + 1).clamp(-old, old) + old
+        at = torch.arange(-new[0], new[1] + 1).clamp(-old[0], old[1]) + old[0]
         why = "longer, farther distances as the farthest: nothing changes"
-        why = why if new > old else f"distances up to {new}"
+        shorter = new[0] < old[0] or new[1] < old[1]
+        why = f"distances up to {max(new)}" if shorter else why
         part.change(name, part.pieces[name].tensor[at], why)

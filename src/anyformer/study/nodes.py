@@ -1,0 +1,110 @@
+"""A study as data: it can be printed, compared, changed and kept beside what it found."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from anyformer.errors import StudyError
+from anyformer.spec.node import Above, Natural, Positive, Rate, node
+from anyformer.train.settings import Settings
+
+
+@node
+class Variant:
+    """A model of a study: a recipe with words put on it, each a switch or path=value."""
+
+    name: str
+    words: tuple[str, ...] = ()
+    base: str | None = None  # another recipe than the study's
+    matched: bool = True  # whether the study's match changes its size
+
+
+@node
+class StepBudget:
+    """So many steps for each run."""
+
+    steps: Positive
+
+
+@node
+class TokenBudget:
+    """So many tokens for each run."""
+
+    tokens: Above
+
+
+@node
+class FlopBudget:
+    """So many FLOPs of training for each run: what costs more for each token reads fewer."""
+
+    flops: Above
+
+
+@node
+class TimeBudget:
+    """So many minutes for the whole study on this machine; all runs have the same steps."""
+
+    minutes: Above
+
+
+Budget = StepBudget | TokenBudget | FlopBudget | TimeBudget
+
+
+@node
+class Match:
+    """What every variant has as much of as the baseline; a size is solved for."""
+
+    on: Literal["parameters", "non_embedding", "flops"] = "parameters"
+    by: Literal["width", "feedforward"] = "width"
+    within: Rate = 0.03  # how far off is still a match
+
+
+@node
+class Study:
+    """Variants under one budget, on the same batches for every seed; the first is the baseline."""
+
+    name: str
+    variants: tuple[Variant, ...]
+    title: str = ""
+    base: str = "gpt2"  # a recipe
+    options: tuple[str, ...] = ()  # key=value of the recipe, for every variant
+    objective: str | None = None  # None: the recipe's own
+    asks: tuple[str, ...] = ()  # key=value of the objective
+    data: tuple[str, ...] = ("python-docs",)
+    tokenizer: str | None = None
+    length: Positive | None = None  # tokens that are read at once
+    settings: Settings = Settings()
+    budget: Budget = StepBudget(steps=600)
+    match: Match | None = None
+    seeds: tuple[Natural, ...] = (0, 1, 2)
+    rates: tuple[Above, ...] = ()  # a grid of learning rates; (): that of the settings
+    # all: every rate with every seed; first: with the first seed, the others run the best one
+    tune: Literal["all", "first"] = "all"
+    evaluations: Positive = 10
+    rows: Positive | None = None  # validation rows; None: all
+    score: str = "loss"  # what verdicts are about
+    lower: bool = True  # whether less of it is better
+    twins: bool = False  # allow variants that are the same model: a test of the study itself
+    anchors: tuple[str, ...] = ()  # two variants whose gap is the yardstick of the others
+
+
+def check(study: Study) -> Study:
+    """The study, or an error that says what doesn't go together and what would."""
+    names = [variant.name for variant in study.variants]
+    if len(names) < 2:
+        raise StudyError("a study compares at least two variants: name another one")
+    for name in names:
+        if names.count(name) > 1:
+            raise StudyError(f"two variants are called {name!r}: give each a name of its own")
+    if not study.seeds or len({*study.seeds}) < len(study.seeds):
+        raise StudyError(f"seeds={study.seeds}: give different ones, at least one")
+    if study.anchors and (len(study.anchors) != 2 or not {*study.anchors} <= {*names}):
+        raise StudyError(f"anchors={study.anchors}: name two of {', '.join(names)}")
+    if len({*study.rates}) < len(study.rates):
+        raise StudyError(f"rates={study.rates}: give different ones")
+    return study
+
+
+def rates_of(study: Study) -> tuple[float, ...]:
+    """The learning rates that are tried, from the least on."""
+    return tuple(sorted(study.rates)) or (study.settings.lr,)

@@ -1,0 +1,210 @@
+"""Run a study, or go on with one: its folder holds all that it needs and all that it found."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import shutil
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from anyformer.errors import StudyError, known_or_raise
+from anyformer.spec import Model, from_dict, to_dict
+from anyformer.study import engine, plan, work
+from anyformer.study.gather import RESULTS, STUDY, results_of, study_of
+from anyformer.study.nodes import StepBudget, Study, TimeBudget, check, rates_of
+from anyformer.study.plan import Ground, Trial
+from anyformer.study.results import Arm, Results, to_json
+from anyformer.train import log
+from anyformer.train.ranks import device_of
+from anyformer.train.run import versions, write
+
+PROBE, PROBE_STEPS = "probe", 12
+Watch = Callable[[Results], object]  # hears the results so far
+
+
+@dataclass
+class Standing:
+    """A study that is being run: its folder, its variants, its runs so far."""
+
+    home: Path
+    study: Study
+    ground: Ground
+    arms: list[Arm]
+    keys: list[str]
+
+    def results(self) -> Results:
+        """What was found so far."""
+        more = {"data": self.ground.data, **about(self.home)}
+        return results_of(self.home, self.study, self.arms, self.keys, more)
+
+
+def run(
+    study: Study,
+    home: str | os.PathLike[str],
+    jobs: int | None = None,
+    by: str = "local",
+    watch: Watch | None = None,
+) -> Results:
+    """Run a study in a folder, or what is left of it; finished runs are not repeated.
+
+    `jobs` runs share the cores, or the GPU; `by` is "local" or "ray".
+    """
+    known_or_raise(by, engine.ENGINES, "engine", StudyError)
+    folder = Path(home)
+    many = jobs or engine.usual_jobs(device_of(study.settings.device).type)
+    now = begun(check(study), folder, many)
+    heard = (lambda: watch(now.results())) if watch is not None else (lambda: None)
+    start = lambda: engine.ENGINES[by](folder, now.keys, many, heard)
+    start()
+    if study.tune == "first" and len(rates_of(study)) > 1:
+        _add(now, tuned(now))
+        start()
+    found = now.results()
+    write(folder / RESULTS, to_json(found))
+    return found
+
+
+def begun(study: Study, home: Path, jobs: int) -> Standing:
+    """A study at its start, or where it was: specs, steps and runs are settled and written down."""
+    home.mkdir(parents=True, exist_ok=True)
+    if (home / STUDY).is_file() and study_of(home) != study:
+        raise StudyError(f"{home} holds another study: give another folder")
+    ground = plan.ground(study, home)
+    specs = plan.specs(study, ground)
+    told = _told(home)
+    if told is not None:
+        arms = [Arm(**{**a, "changes": tuple(a["changes"])}) for a in told["arms"]]
+        _same_data(told["data"], ground.data)
+    else:
+        seconds = probed(study, home, ground, specs, jobs) if plan.is_timed(study) else 0.0
+        arms = plan.arms(study, ground, specs, seconds)
+        record = {
+            "study": to_dict(study),
+            "arms": [asdict(arm) for arm in arms],
+            "data": ground.data,
+            **about(home),
+        }
+        write(home / STUDY, json.dumps(record, indent=1))
+    now = Standing(home, study, ground, arms, [])
+    _add(now, plan.trials(study, ground, arms))
+    return now
+
+
+def opened(home: str | os.PathLike[str]) -> Results:
+    """The results of a study so far, from its folder alone."""
+    folder = Path(home)
+    study, told = study_of(folder), _told(folder) or {}
+    arms = [Arm(**{**a, "changes": tuple(a["changes"])}) for a in told["arms"]]
+    keys = sorted(file.stem for file in (folder / work.TRIALS).glob("*.json"))
+    more = {k: told[k] for k in ("data", "environment", "command")}
+    return results_of(folder, study, arms, keys, more)
+
+
+def _add(now: Standing, trials: Sequence[Trial]) -> None:
+    for trial in trials:
+        if trial.key not in now.keys:
+            work.keep(now.home, trial)
+            now.keys.append(trial.key)
+
+
+def tuned(now: Standing) -> list[Trial]:
+    """The runs of the other seeds, each variant with the rate that was best with the first."""
+    found, study = now.results(), now.study
+    made: list[Trial] = []
+    for arm in now.arms:
+        ended = [o for o in found.of(arm.name) if o.status == "done" and o.points]
+        if not ended:
+            continue  # all diverged: there is no rate to go on with
+        sign = 1 if study.lower else -1
+        best = min(ended, key=lambda o: sign * o.points[-1].scores[study.score])
+        made += [plan.trial(study, now.ground, arm, s, best.lr) for s in study.seeds[1:]]
+    return made
+
+
+def probed(
+    study: Study, home: Path, ground: Ground, specs: dict[str, Model], jobs: int
+) -> float:
+    """Seconds of the clock that one step of every run takes together, measured in short runs."""
+    assert isinstance(study.budget, TimeBudget)
+    short = replace(study, budget=StepBudget(steps=PROBE_STEPS), evaluations=1)
+    arms = plan.arms(short, ground, specs)
+    place = home / PROBE
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(home / plan.TOKENIZER, place / plan.TOKENIZER)
+    trials = [plan.trial(short, ground, arm, study.seeds[0], rates_of(study)[0]) for arm in arms]
+    for trial in trials:
+        work.keep(place, trial)
+    engine.local(place, [t.key for t in trials], jobs, lambda: None)
+    runs = len(study.seeds) * len(rates_of(study))
+    steps = rest = 0.0
+    for trial in trials:
+        each, beside = _times(place, trial)
+        steps += each * runs / jobs
+        # beside the steps a probe has its start and two evaluations
+        rest += beside * runs / jobs * (study.evaluations + 1) / 2
+    shutil.rmtree(place, ignore_errors=True)
+    left = study.budget.minutes * 60 - rest
+    if left <= 0:
+        raise StudyError(
+            f"evaluating alone would take {rest / 60:.1f} of the {study.budget.minutes:g} minutes: "
+            "raise the budget, or give fewer evaluations, rows, seeds or variants"
+        )
+    return steps * study.budget.minutes * 60 / left
+
+
+def _times(home: Path, trial: Trial) -> tuple[float, float]:
+    """Seconds of a step of a short run, and of all else in it."""
+    told = work.outcome(home, trial.key) or {}
+    if told.get("status") != "done":
+        raise StudyError(f"{trial.variant} doesn't run: {told.get('reason')}")
+    lines = (home / work.RUNS / trial.key / log.SPEED).read_text("utf-8").splitlines()
+    steps = [float(json.loads(line)["step_seconds"]) for line in lines][2:]
+    each = statistics.median(steps)
+    return each, max(float(told["seconds"]) - each * PROBE_STEPS, 0.0)
+
+
+def about(home: Path) -> dict[str, Any]:
+    """Where a study is run and the command that runs it."""
+    machine = {"machine": platform.machine(), "cores": engine.cores()}
+    if torch.cuda.is_available():
+        machine["gpu"] = torch.cuda.get_device_name()
+    told = _told(home)
+    if told is not None:
+        return {k: told[k] for k in ("environment", "command")}
+    words = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    return {"environment": {**versions(), **machine}, "command": shlex.join(words)}
+
+
+def _told(home: Path) -> dict[str, Any] | None:
+    file = home / STUDY
+    return json.loads(file.read_text("utf-8")) if file.is_file() else None
+
+
+def _same_data(then: dict[str, Any], now: dict[str, Any]) -> None:
+    if then != now:
+        raise StudyError(
+            f"the data is not what the study began with (then {then}, now {now}): runs on "
+            "different data can't be compared. Put it back, or begin anew in another folder"
+        )
+
+
+def read_study(path: str | os.PathLike[str]) -> Study:
+    """A study from a JSON file."""
+    try:
+        found = from_dict(json.loads(Path(path).read_text("utf-8")))
+    except OSError as error:
+        raise StudyError(f"can't read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise StudyError(f"{path} is no study: {error}") from error
+    if not isinstance(found, Study):
+        raise StudyError(f"{path} describes a {type(found).__name__}, not a Study")
+    return found

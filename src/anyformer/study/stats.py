@@ -1,0 +1,237 @@
+"""Whether a variant differs from the baseline beyond noise: paired differences over seeds.
+
+Within a seed all variants see the same batches, so differences are taken by seed, each arm at its
+own best learning rate. Intervals and p-values are Student's; p-values are corrected over variants
+after Holm (1979).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from anyformer.study.reading import Reading, final, read
+from anyformer.study.results import Arm, Results
+from anyformer.study.student import quantile, two_sided
+
+Verdict = Literal["helps", "hurts", "no evidence", "inconclusive", "diverged"]
+
+LEVEL = 0.05  # of corrected p-values, and one less the intervals' confidence
+GATE = 5  # times the seeds' spread: what anchors must differ by
+_ROUNDING = 1e-12  # of the scores' size: a spread under it is arithmetic, not noise
+
+
+@dataclass(frozen=True)
+class Gap:
+    """How far the two anchors lie apart, and whether that is far enough to measure against."""
+
+    anchors: tuple[str, str]
+    size: float | None  # second less first; None: no seed has both
+    spread: float | None  # the larger of their deviations over seeds
+    wide: bool
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How much the score moves when nothing changes."""
+
+    mean: float | None  # of the baseline at its best rate
+    sd: float | None  # of the baseline over seeds
+    seeds: int
+    repeats: float | None  # deviation of runs that repeat each other, pooled
+    groups: int  # of such runs
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A variant against the baseline, each at its own best learning rate."""
+
+    variant: str
+    baseline: str
+    lr: float | None
+    seeds: tuple[int, ...]  # that both have
+    differences: tuple[float, ...]  # variant less baseline, by seed
+    mean: float | None = None
+    sd: float | None = None
+    low: float | None = None  # the 95 % interval of the mean
+    high: float | None = None
+    p: float | None = None
+    corrected: float | None = None
+    verdict: Verdict = "inconclusive"
+    words: str = ""
+    edge: bool = False  # its best rate or the baseline's lies at the edge of a grid
+    recovered: float | None = None  # share of the gap from the first anchor to the second
+    share: tuple[float, float] | None = None  # the 95 % interval of that share
+    diverged: tuple[int, ...] = ()  # seeds at the best rate; at any where none ended well
+
+    @property
+    def half(self) -> float | None:
+        """Half the width of the interval."""
+        return None if self.low is None or self.high is None else (self.high - self.low) / 2
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a study says: a comparison for each variant, and the noise they stand against."""
+
+    comparisons: tuple[Comparison, ...]
+    noise: Noise
+    best: dict[str, float]  # the learning rate of each variant that has one
+    readings: dict[str, Reading]
+    gap: Gap | None = None
+
+    def of(self, variant: str) -> Comparison | None:
+        """The comparison of a variant; None for the baseline."""
+        return next((c for c in self.comparisons if c.variant == variant), None)
+
+
+def judge(results: Results) -> Judgement:
+    """Compare each variant with the baseline; verdicts in words."""
+    from anyformer.study.verdicts import pronounce
+
+    readings = {arm.name: read(results, arm.name) for arm in results.arms}
+    gap = _gap(readings, results.anchors)
+    found = [
+        _compare(readings, results.baseline, arm.name, gap)
+        for arm in results.arms
+        if arm.name != results.baseline
+    ]
+    corrected = holm([c.p for c in found])
+    found = [replace(c, corrected=p) for c, p in zip(found, corrected, strict=True)]
+    judged = Judgement(
+        comparisons=tuple(found),
+        noise=_noise(results, readings[results.baseline]),
+        best={name: r.lr for name, r in readings.items() if r.lr is not None},
+        readings=readings,
+        gap=gap,
+    )
+    return replace(judged, comparisons=tuple(pronounce(c, judged, results) for c in found))
+
+
+def holm(values: Sequence[float | None]) -> list[float | None]:
+    """P-values corrected by Holm's step-down; ones not known yet count as tests to come."""
+    known = sorted((p, i) for i, p in enumerate(values) if p is not None)
+    corrected: list[float | None] = [None] * len(values)
+    least = 0.0
+    for rank, (p, i) in enumerate(known):
+        least = max(least, min(1.0, (len(values) - rank) * p))
+        corrected[i] = least
+    return corrected
+
+
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % t-interval of a mean; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    mean, half = statistics.fmean(values), _half(statistics.stdev(values), len(values))
+    return mean - half, mean + half
+
+
+def _half(sd: float, n: int) -> float:
+    return quantile(1 - LEVEL / 2, n - 1) * sd / math.sqrt(n)
+
+
+def _compare(
+    readings: Mapping[str, Reading], baseline: str, variant: str, gap: Gap | None
+) -> Comparison:
+    mine, theirs = readings[variant], readings[baseline]
+    seeds = tuple(sorted(set(mine.values) & set(theirs.values)))
+    differences = tuple(mine.values[s] - theirs.values[s] for s in seeds)
+    found = Comparison(
+        variant=variant,
+        baseline=baseline,
+        lr=mine.lr,
+        seeds=seeds,
+        differences=differences,
+        mean=statistics.fmean(differences) if differences else None,
+        edge=bool(mine.edge or theirs.edge),
+        diverged=mine.lost,
+    )
+    if len(seeds) < 2:
+        return found
+    mean, sd = statistics.fmean(differences), statistics.stdev(differences)
+    half = _half(sd, len(seeds))
+    size = max(abs(v) for r in (mine, theirs) for v in r.values.values())
+    recovered, share = _recovered(readings, variant, gap)
+    return replace(
+        found,
+        sd=sd,
+        low=mean - half,
+        high=mean + half,
+        p=_p(mean, sd, len(seeds), size * _ROUNDING),
+        recovered=recovered,
+        share=share,
+    )
+
+
+def _p(mean: float, sd: float, n: int, rounding: float) -> float | None:
+    """The p-value of a paired mean; none where the differences are equal, and not nought."""
+    if sd > rounding:
+        return two_sided(mean / sd * math.sqrt(n), n - 1)
+    return 1.0 if abs(mean) <= rounding else None
+
+
+def _gap(readings: Mapping[str, Reading], anchors: tuple[str, str] | None) -> Gap | None:
+    if anchors is None:
+        return None
+    first, second = (readings[name].values for name in anchors)
+    both = sorted(set(first) & set(second))
+    spreads = [statistics.stdev(v.values()) for v in (first, second) if len(v) > 1]
+    if not both or not spreads:
+        return Gap(anchors=anchors, size=None, spread=None, wide=False)
+    size, spread = statistics.fmean(second[s] - first[s] for s in both), max(spreads)
+    return Gap(anchors=anchors, size=size, spread=spread, wide=abs(size) >= GATE * spread > 0)
+
+
+def _recovered(
+    readings: Mapping[str, Reading], variant: str, gap: Gap | None
+) -> tuple[float | None, tuple[float, float] | None]:
+    """A variant's share of the anchors' gap and its interval, after the ratio estimator."""
+    if gap is None or not gap.wide or variant in gap.anchors:
+        return None, None
+    first, second = (readings[name].values for name in gap.anchors)
+    mine = readings[variant].values
+    seeds = set(mine) & set(first) & set(second)
+    gained, whole = [mine[s] - first[s] for s in seeds], [second[s] - first[s] for s in seeds]
+    if len(seeds) < 2 or not sum(whole):
+        return None, None
+    ratio = sum(gained) / sum(whole)
+    left = [g - ratio * w for g, w in zip(gained, whole, strict=True)]
+    half = _half(statistics.stdev(left), len(seeds)) / abs(statistics.fmean(whole))
+    return ratio, (ratio - half, ratio + half)
+
+
+def _noise(results: Results, baseline: Reading) -> Noise:
+    values = list(baseline.values.values())
+    groups = [group for group in _repeats(results) if len(group) > 1]
+    free = sum(len(group) - 1 for group in groups)
+    squares = sum(statistics.variance(group) * (len(group) - 1) for group in groups)
+    return Noise(
+        mean=statistics.fmean(values) if values else None,
+        sd=statistics.stdev(values) if len(values) > 1 else None,
+        seeds=len(values),
+        repeats=math.sqrt(squares / free) if free else None,
+        groups=len(groups),
+    )
+
+
+def _repeats(results: Results) -> Iterable[list[float]]:
+    """Final scores of runs that ought to be equal: same model, budget, seed and rate."""
+    groups: dict[tuple[str, int, float], list[float]] = {}
+    for arm in results.arms:
+        for run in results.of(arm.name):
+            value = final(run, results.score)
+            if value is not None and math.isfinite(value):
+                groups.setdefault((_model(arm, results), run.seed, run.lr), []).append(value)
+    return groups.values()
+
+
+def _model(arm: Arm, results: Results) -> str:
+    """What tells models apart: variants without changes are the baseline again."""
+    same = not arm.changes and arm.spec == results.arm(results.baseline).spec
+    name = results.baseline if same else arm.name
+    return json.dumps([name, arm.steps, arm.tokens])
