@@ -276,6 +276,14 @@ def test_a_longer_clip_repeats_the_farthest_distance():
     assert_same(model, override(far, "stack.block.0.branch.relative", (S.Shaw(clip=2),)), **EXACT)
 
 
+def test_a_longer_learned_table_repeats_its_ends():
+    path = "stack.block.0.branch.relative"
+    model = disturbed(override(made(), path, (S.XLTable(back=2, ahead=1),)))
+    far = override(model, path, (S.XLTable(back=5, ahead=3),))
+    assert_same(model, far, **EXACT)
+    assert_same(model, override(far, path, (S.XLTable(back=2, ahead=1),)), **EXACT)
+
+
 # --------------------------------------------------------------- feed-forward
 
 

@@ -27,6 +27,10 @@ CASES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any], str | None]] = 
     "t5": ("t5", {**SIZES, "hidden": 32}, "span-corruption", {}, "t5"),
     "vit": ("vit", {**SIZES, "image": 8, "patch": 4}, "image-classification", {}, None),
     "transformer-xl": ("transformer-xl", {**SIZES, "memory": 8}, "causal", {"cross": True}, "gpt2"),
+    "segments": (
+        "transformer-xl", {**SIZES, "memory": 8, "shared": True}, "segments", {"segments": 2},
+        "gpt2",
+    ),
     "albert": ("albert", {**WORDS, "width": 8}, "masked", {}, "albert"),
     "recursive-gpt2": ("recursive-gpt2", LOOPS, "causal", {"cross": True}, "gpt2"),
     "qwen3": ("qwen3", {**BARE, "kv_heads": 2, "head_dim": 8}, "causal", {"cross": True}, "gpt2"),

@@ -32,6 +32,7 @@ from anyformer.objectives.distill import Distillation
 from anyformer.objectives.masked import Masked
 from anyformer.objectives.multi_token import MultiToken
 from anyformer.objectives.replaced import ReplacedToken
+from anyformer.objectives.segments import Segments
 from anyformer.objectives.sentences import NextSentence, SentenceOrder
 from anyformer.objectives.spans import SpanCorruption
 from anyformer.objectives.text_to_text import TextToText
@@ -71,6 +72,15 @@ CASES: dict[str, Case] = {
     "causal": Case(Causal(), "gpt2", "gpt", {"length": 64}, WIDE, below={"tokens": 0.8}),
     "causal, entmax": Case(
         Causal(alpha=1.5), "gpt2", "gpt", {"length": 64}, WIDE, lr=8e-3, below={"tokens": 0.87}
+    ),
+    "segments": Case(
+        Segments(segments=3),
+        "transformer-xl",
+        "gpt",
+        {"hidden": 192, "memory": 24},
+        WIDE,
+        context=24,
+        below={"tokens": 0.82},
     ),
     "prefix": Case(PrefixLM(), "t5", "t5", {"depth": 1}, lr=8e-3, texts=20),
     "masked": Case(

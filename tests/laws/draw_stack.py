@@ -206,7 +206,9 @@ def draw_schedule(pick: Pick, block: tuple[S.Sublayer, ...], more: bool) -> dict
         {"depth": 3},
         {"depth": 4, "schedule": S.Shared(unique=2, order=pick("sequence", "cycle"))},
         {"depth": 4, "schedule": S.Shared(unique=3, order=pick("cycle_reverse", "middle_cycle"))},
+        {"depth": 5, "schedule": S.Shared(unique=4, order="middle_sequence")},
         {"depth": 4, "schedule": S.Looped(prelude=1, core=1, coda=1, loops=2)},
+        {"depth": 3 + more, "schedule": S.Looped(prelude=0, core=1 + more, coda=0, loops=3 - more)},
         {"depth": 4, "schedule": S.Superblocks(layers=2, each=1, repeat=2)},
         {"depth": 3, "schedule": S.Explicit(order=(0, 1, 0))},
     ]
@@ -229,6 +231,7 @@ def draw_own(pick: Pick, blocks: tuple[tuple[S.Sublayer, ...], ...]) -> tuple[st
     if any(sub.kind == "parallel" for block in blocks for sub in block):
         return ()
     some = (("norm", "relative"), ("gain", "attention"), ("relative",), ("feedforward", "cross"))
+    some = (*some, ("out", "norm"), ("down", "out"))
     return pick((), (), *some)
 
 

@@ -20,10 +20,16 @@ RATES = ("dropout", "pool_dropout", "layer_dropout")
 
 
 def without_dropout(spec: S.Model) -> S.Model:
-    """The spec with every rate at 0."""
+    """The spec with every rate at 0, and rounds that aren't drawn or chosen along a row."""
     for path, node in nodes(spec):
         for rate in set(RATES) & set(names(node)):
             spec = S.override(spec, f"{path}.{rate}", 0.0)
+        if isinstance(node, S.Loop):
+            spec = S.override(
+                spec, path, dataclasses.replace(node, drawn="fixed", mean=None, most=None)
+            )
+        if isinstance(node, S.Route):
+            spec = S.override(spec, f"{path}.choice", "token")
     return spec
 
 
@@ -63,7 +69,7 @@ def _twin(model: Model, spec: S.Model) -> Model:
 
 def skips_and_remembers(spec: S.Model) -> bool:
     """Whether the spec can have both segment memory and layer dropout."""
-    return causal_with_positions(spec) and not spec.stack.reversible
+    return causal_with_positions(spec) and not spec.stack.reversible and not spec.stack.loop
 
 
 @torch.no_grad()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from anyformer import spec as S
 from anyformer.spec.walk import attentions, selves
+from tests.laws.draw_loop import with_loop
 from tests.laws.draw_stack import Shape, draw_stack
 
 Pick = Callable[..., Any]
@@ -196,6 +197,7 @@ def draw_model(pick: Pick, causal: bool | None = None) -> S.Model:
             std=pick(0.02, 0.1), depth_scaled=pick(False, True), fan=pick(False, False, True)
         ),
     )
+    model = with_loop(pick, model)
     model = with_question(model) if pick(False, True) else model
     return with_mask_decoder(model) if pick(False, True) else model
 

@@ -124,6 +124,11 @@ BAD = [
     ("both", {"decoder_input_ids": IDS.repeat(1, 2)}, "decoder_input_ids reach 8 positions"),
     # memories
     ("decoder", {"return_mems": True}, "mems: this model has no segment memory"),
+    ("xl", {"return_mems": True, "mem_len": -1}, "mem_len must be an int of at least 0, not -1"),
+    ("xl", {"return_mems": True, "mem_len": 2.0}, "mem_len must be an int of at least 0, not 2.0"),
+    ("encoder", {"return_mems": True, "mem_len": 3}, "memory of earlier segments is for causal"),
+    ("xl", {"same_length": True, "mem_len": 0}, "same_length sees mem_len keys, which is 0"),
+    ("decoder", {"same_length": True}, "same_length sees mem_len keys, which is 0"),
     ("xl", {"return_mems": True, "use_cache": True}, "either past_key_values or mems"),
     ("reversible", {"output_hidden_states": True}, "output_hidden_states"),
     # two sides

@@ -37,6 +37,15 @@ def test_the_task_stands_in_front():
     ]
 
 
+def test_a_decoder_reads_once_what_it_begins_with():
+    tok = tokenizer("bert")
+    cls, sep = tok.need("cls", "sep")
+    spec = recipe("bert2bert", dim=16, depth=1, heads=2, vocab=len(tok), start=cls)
+    found = TextToText(context=32, answer=16).bind(tok, spec).example(RECORDS, 0, rng())
+    assert found["labels"][-1] == sep and cls not in found["labels"]
+    assert found["decoder_input_ids"].tolist() == [cls, *found["labels"][:-1].tolist()]
+
+
 def test_long_texts_are_cut_and_fields_can_be_named():
     objective = bound(context=5, answer=2, input="text", target="label")
     found = objective.example(Records([{"text": "the name " * 9, "label": "good " * 9}]), 0, rng())

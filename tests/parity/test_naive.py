@@ -198,7 +198,22 @@ def _xl(w: Weights, block: int, q: Tensor, k: Tensor, h: int, i: int, j: int) ->
     return (words + (q + w[f"{at}.position_bias"][h]) @ place) / math.sqrt(SIZE)
 
 
-def _segments(rows: Tensor, w: Weights, size: int, kept: int) -> Tensor:
+def _xl_shared(w: Weights, block: int, q: Tensor, k: Tensor, h: int, i: int, j: int) -> Tensor:
+    """One u and v for all layers."""
+    at = f"stack.blocks.{block}.0.branch.relative.0"
+    place = (w[f"{at}.project.weight"] @ _waves(i - j))[h * SIZE : (h + 1) * SIZE]
+    u, v = (w[f"stack.relative.0.{name}_bias"][h] for name in ("content", "position"))
+    return ((q + u) @ k + (q + v) @ place) / math.sqrt(SIZE)
+
+
+def _xl_table(w: Weights, block: int, q: Tensor, k: Tensor, h: int, i: int, j: int) -> Tensor:
+    """Learned rows for distances up to 6, and a scalar each, as labml.ai has it."""
+    at, row = f"stack.blocks.{block}.0.branch.relative.0", 6 - min(i - j, 6)
+    place = q @ w[f"{at}.table"][row, h] + w[f"{at}.scalars"][row, h]
+    return ((q + w[f"{at}.content_bias"][h]) @ k + place) / math.sqrt(SIZE)
+
+
+def _segments(rows: Tensor, w: Weights, size: int, kept: int, score: Score = _xl) -> Tensor:
     """A post-norm stack over one row (N, d), a segment at a time, with `kept` old positions."""
     old = [rows.new_zeros(0, DIM), rows.new_zeros(0, DIM)]
     done = []
@@ -207,20 +222,29 @@ def _segments(rows: Tensor, w: Weights, size: int, kept: int) -> Tensor:
             at, seen = f"stack.blocks.{block}", len(old[block])
             whole = torch.cat([old[block], x])
             old[block] = whole[-kept:].detach()
-            x = _norm(x + _attend(whole, w, block, _xl, True, seen), w, f"{at}.0.norm")
+            x = _norm(x + _attend(whole, w, block, score, True, seen), w, f"{at}.0.norm")
             x = _norm(x + _feed(x, w, block, torch.relu), w, f"{at}.1.norm")
         done.append(x)
     return torch.cat(done)
 
 
-def test_transformer_xl_with_memory():
+XL = {
+    "own": ({}, _xl),
+    "shared": ({"shared": True}, _xl_shared),
+    "table": ({"table": 6}, _xl_table),
+}
+
+
+@pytest.mark.parametrize("variant", XL)
+def test_transformer_xl_with_memory(variant):
+    options, score = XL[variant]
     sizes = {"dim": DIM, "depth": 2, "heads": HEADS, "hidden": 40, "vocab": 30, "dropout": 0.0}
-    model = build(recipe("transformer-xl", memory=5, **sizes)).double().eval()
+    model = build(recipe("transformer-xl", memory=5, **sizes, **options)).double().eval()
     disturb(model)
     weights = dict(model.named_parameters())
     ids = torch.randint(0, 30, (2, 12))
     rows = weights["embed.token.weight"][ids] * math.sqrt(DIM)
-    expected = torch.stack([_segments(row, weights, 4, 5) for row in rows])
+    expected = torch.stack([_segments(row, weights, 4, 5, score) for row in rows])
     memory, found = None, []
     for segment in ids.split(4, 1):
         out = model(segment, mems=memory, return_mems=True)

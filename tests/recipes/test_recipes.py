@@ -123,3 +123,15 @@ def test_transformer_xl_has_its_positions_in_each_attention():
     assert spec.stack.recurrence == 512
     keys = census(spec).keys()
     assert math.prod(keys["stack.blocks.1.0.branch.relative.0.project.weight"]) == 512 * 512
+
+
+def test_transformer_xl_has_one_pair_of_biases_or_learned_tables_where_asked():
+    shared = census(recipe("transformer-xl", depth=2, shared=True)).keys()
+    assert [key for key in shared if "bias" in key and "relative" in key] == [
+        "stack.relative.0.content_bias",
+        "stack.relative.0.position_bias",
+    ]
+    learned = census(recipe("transformer-xl", depth=2, table=9)).keys()
+    assert learned["stack.blocks.1.0.branch.relative.0.table"] == (10, 8, 64)
+    with pytest.raises(SpecError, match="XLBiases lends u and v"):
+        recipe("transformer-xl", table=9, shared=True)

@@ -46,6 +46,7 @@ from anyformer.spec import (
 )
 from anyformer.spec.rules import RULES
 from anyformer.spec.walk import head_dim, qk_dim
+from tests.spec.loop_cases import LOOP_CASES, LOOP_MORE, SOUND
 
 SIZES = {"dim": 16, "depth": 2, "heads": 2, "vocab": 11, "length": 8}
 ENCODER, DECODER = recipe("encoder", **SIZES), recipe("decoder", **SIZES)
@@ -245,10 +246,12 @@ CASES = {
         {SELF: Parallel(branches=(Attention(heads=2), FeedForward()), norms=(LayerNorm(),))},
         {f"{SELF}.norms": ()},
     ),
+    **LOOP_CASES,
 }
 
 # more ways to break a rule: rule -> (model, changes)
 MORE = [
+    *LOOP_MORE,
     ("shared biases", DECODER, {"stack.relative": (XLBiases(),)}),
     ("shared biases", DECODER, {"stack.relative": (XL(biases=False),)}),
     ("shared biases", DECODER, {f"{SELF}.relative": (XLBiases(),)}),
@@ -401,3 +404,8 @@ def test_kinds_that_are_not_there_are_named_beside_other_problems():
     for path, value in wrong.items():
         spec = override(spec, path, value)
     assert any(problem.startswith("stack") for problem in problems(spec))
+
+
+@pytest.mark.parametrize(("spec", "loop"), SOUND)
+def test_loops_that_keep_the_rules(spec, loop):
+    assert broken(override(spec, "stack.loop", loop)) == []

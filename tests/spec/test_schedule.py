@@ -16,7 +16,10 @@ from anyformer.spec import (
     Sublayer,
     Superblocks,
     layout,
+    ring,
+    with_rounds,
 )
+from anyformer.spec.schedule import Ring, turns
 
 ATTENTION = Sublayer(branch=Attention(heads=1, causal=True))
 CROSS = Sublayer(branch=Attention(heads=1, cross=True))
@@ -43,6 +46,10 @@ def blocks(schedule, depth, **others):
         (Shared(unique=4, order="middle_cycle"), 6, (0, 1, 2, 1, 2, 3)),
         (Shared(unique=3, order="middle_cycle"), 5, (0, 1, 1, 1, 2)),
         (Shared(unique=2, order="middle_cycle"), 4, (0, 1, 1, 1)),
+        (Shared(unique=4, order="middle_sequence"), 6, (0, 1, 1, 2, 2, 3)),
+        (Shared(unique=3, order="middle_sequence"), 5, (0, 1, 1, 1, 2)),
+        (Shared(unique=2, order="middle_sequence"), 4, (0, 1, 1, 1)),
+        (Shared(unique=4, order="middle_sequence"), 4, (0, 1, 2, 3)),
         (Shared(unique=9), 2, (0, 1)),  # no more blocks than applications
         (Looped(prelude=1, core=2, coda=1, loops=2), 6, (0, 1, 2, 1, 2, 3)),
         (Looped(prelude=0, core=1, coda=0, loops=3), 3, (0, 0, 0)),
@@ -100,3 +107,49 @@ def test_a_sandwich_has_no_list_of_its_own():
 
     with pytest.raises(SpecError, match="no list"):
         _order(Sandwich(), 2)
+
+
+def stack(schedule, depth, **others):
+    return Stack(block=(ATTENTION, FEED), depth=depth, schedule=schedule, **others)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "depth", "expected"),
+    [
+        (Plain(), 4, None),
+        (Shared(unique=1), 4, Ring(0, 1, 4)),
+        (Shared(unique=1), 1, Ring(0, 1, 1)),
+        (Shared(unique=2), 4, None),
+        (Shared(unique=2, order="cycle"), 6, Ring(0, 2, 3)),
+        (Shared(unique=2, order="cycle"), 5, None),
+        (Shared(unique=2, order="cycle"), 2, Ring(0, 2, 1)),
+        (Shared(unique=4, order="middle_cycle"), 8, Ring(1, 2, 3)),
+        (Shared(unique=4, order="middle_cycle"), 4, Ring(1, 2, 1)),
+        (Shared(unique=3, order="cycle_reverse"), 6, None),
+        (Looped(prelude=1, core=2, coda=1, loops=3), 8, Ring(1, 2, 3)),
+        (Looped(prelude=2, core=1, coda=0, loops=1), 3, Ring(2, 1, 1)),
+        (Superblocks(layers=2, repeat=3), 6, Ring(0, 2, 3)),
+        (Superblocks(layers=2, repeat=2), 8, None),
+        (Explicit(order=(0, 1, 2, 1, 2, 3)), 6, Ring(1, 2, 2)),
+        (Explicit(order=(0, 1, 1, 0, 1, 1)), 6, None),
+    ],
+)
+@pytest.mark.parametrize("own", [(), ("norm",)])
+def test_rounds(schedule, depth, expected, own):
+    given = stack(schedule, depth, own=own)
+    assert ring(given) == expected
+    if expected is None:
+        with pytest.raises(SpecError, match="goes round"):
+            with_rounds(given, 2)
+        return
+    assert with_rounds(given, expected.rounds).depth == depth
+    more = with_rounds(given, expected.rounds + 2)
+    assert ring(more) == Ring(expected.first, expected.size, expected.rounds + 2)
+    assert with_rounds(more, 1).depth == depth - (expected.rounds - 1) * expected.size
+
+
+def test_turns():
+    found = turns(stack(Shared(unique=2), 4))
+    assert found == ((0, 0), (0, 1), (2, 0), (2, 1))
+    looped = stack(Looped(prelude=1, core=1, coda=1, loops=2), 4, own=("norm",))
+    assert turns(looped) == ((0, 0), (1, 0), (1, 1), (3, 0))

@@ -42,7 +42,7 @@ FAMILIES = {
     "electra": ("ReplacedToken", "wordpiece:120"),
     "t5": ("SpanCorruption", "unigram:160"),
     "bart": ("Denoising", "bpe:300"),
-    "transformer-xl": ("Causal", "characters"),
+    "transformer-xl": ("Segments", "characters"),
 }
 
 

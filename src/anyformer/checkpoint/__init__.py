@@ -12,6 +12,7 @@ from anyformer.checkpoint import hub, huggingface, native, writer
 from anyformer.checkpoint.fill import Watch, nothing
 from anyformer.checkpoint.labels import Labels
 from anyformer.checkpoint.reader import Place, place
+from anyformer.checkpoint.recursion import recursive, untied, with_rounds
 from anyformer.checkpoint.report import Report
 from anyformer.checkpoint.swap import swap
 from anyformer.errors import CheckpointError, known_or_raise
@@ -20,7 +21,7 @@ from anyformer.model.model import Model
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["Report", "load", "save", "swap"]
+__all__ = ["Report", "load", "recursive", "save", "swap", "untied", "with_rounds"]
 FORMATS = ("anyformer", "huggingface")
 
 

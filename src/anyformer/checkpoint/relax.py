@@ -55,7 +55,7 @@ class Relax:
         """Tensors that take updates in; `same`: those that no other conversion changes."""
         found: Pieces = {}
         for name in pieces:
-            turns = self._turns(name)
+            turns = self._shared(name)
             if all(turn.update is None for turn in turns) or self._stays(name, same):
                 continue
             keys = tuple(dict.fromkeys(key for turn in turns for key in turn.keys))
@@ -77,9 +77,32 @@ class Relax:
             if held:
                 yield f"{self.lead}{turn.new.lora}.", held
 
+    def _shared(self, name: str) -> list[Turn]:
+        """The tensor at the turns that what is shared starts from."""
+        one = self.turns[0].one
+        if name.partition(".")[0] in self.turns[0].new.apart:
+            return self._turns(name)[:1]
+        if one is None or len(self.turns) == 1:
+            return self._turns(name)
+        return [self._turn(one, name, f"{self.lead}{one.key(name)}")]
+
+    def last_maps(self) -> Iterator[tuple[str, Pieces]]:
+        """For each new turn with a last map of its own what stands before its keys, and tensors."""
+        for turn in self.turns:
+            home = f"{self.lead}{turn.new.maps}."
+            names = [key.removeprefix(home) for key in self.shapes if key.startswith(home)]
+            found: Pieces = {}
+            for name in names if turn.new.maps else ():
+                key = f"{self.lead}{turn.old.key(name)}"
+                if key in self.state:
+                    old = self._turn(turn.old, name, key)
+                    found[name] = Piece(old.whole.to(old.shared.dtype), old.keys)
+            if found:
+                yield home, found
+
     def _turns(self, name: str) -> list[Turn]:
         """The tensor at all turns; at the first alone where they are unlike."""
-        keys = [f"{self.lead}{turn.old.path}.{name}" for turn in self.turns]
+        keys = [f"{self.lead}{turn.old.key(name)}" for turn in self.turns]
         first = self.state[keys[0]].shape
         alike = all(key in self.state and self.state[key].shape == first for key in keys)
         return [

@@ -13,6 +13,7 @@ import torch
 from anyformer import spec as S
 from anyformer.checkpoint.conversions import Piece, convert
 from anyformer.checkpoint.fill import restore_constants
+from anyformer.checkpoint.pairs import Choose
 from anyformer.checkpoint.report import Report
 from anyformer.checkpoint.work import Work
 from anyformer.model.model import Model, build
@@ -20,15 +21,16 @@ from anyformer.model.model import Model, build
 log = logging.getLogger("anyformer")
 
 
-def swap(model: Model, spec: S.Model, *, share: bool = False) -> Model:
+def swap(model: Model, spec: S.Model, *, share: bool = False, choose: Choose = "average") -> Model:
     """A new model of another spec with the weights of this one, as far as they go.
 
     `report` of the new model says what became of each. Weights are copied; with `share`, those
-    that are kept are the old model's own tensors.
+    that are kept are the old model's own tensors. Layers that become one that is shared are
+    averaged, or `choose` takes one of them: stepwise or lower (arXiv:2410.20672).
     """
     with torch.device("meta"):
         new = build(spec)
-    work = Work(model, new)
+    work = Work(model, new, choose)
     made: dict[str, Piece] = {}
     for prefix, part in work.parts():
         made |= {prefix + name: piece for name, piece in convert(part).items()}

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from anyformer import spec as S
 from anyformer.checkpoint.conversions import Part, Piece, convert, mean
-from anyformer.checkpoint.pairs import Match, Site, match, sites
+from anyformer.checkpoint.pairs import Choose, Match, Site, match, sites
 from anyformer.checkpoint.relax import Relax
 from anyformer.model.model import Model, build
+from anyformer.spec.schedule import LAST
 
 Pieces = dict[str, Piece]
 Sides = tuple[S.Model, S.Model]  # before and after
@@ -24,7 +25,8 @@ Sides = tuple[S.Model, S.Model]  # before and after
 class Work:
     """The old weights, the new shapes, and fresh weights once they are asked for."""
 
-    def __init__(self, old: Model, new: Model):
+    def __init__(self, old: Model, new: Model, choose: Choose = "average"):
+        self.choose: Choose = choose
         self.old, self.new = old.spec, new.spec
         self.state = {key: t.detach() for key, t in old.state_dict().items()}
         self.shapes = {key: t.shape for key, t in new.state_dict().items()}
@@ -95,10 +97,10 @@ class Work:
 
     def _blocks(self, sides: Sides, lead: str) -> Iterator[tuple[str, Part]]:
         """The parts of sublayers, each with the turns that become it."""
-        found = match(sides[0].stack, sides[1].stack)
+        found = match(sides[0].stack, sides[1].stack, self.choose)
         moved = () if sides[1].stack.relative else sides[0].stack.relative  # out of the stack
         for new, turns in _by(found, lambda m: m.new.relative):
-            old = [turn.old for turn in turns]
+            old = _sources(turns)
             leaves = _relative(old[0]), _relative(turns[0].new)
             mine = leaves[0] + (moved if turns[0].new.place[1] == "attention" else ())
             pieces = self._relatives([lead + site.relative for site in old], len(leaves[0]), 0)
@@ -109,7 +111,8 @@ class Work:
         for new, turns in _by(found, lambda m: m.new.residual):
             specs = turns[0].old.sub.residual, turns[0].new.sub.residual
             alike = type(specs[0]) is type(specs[1])
-            pieces = self._pieces([f"{lead}{t.old.residual}." for t in turns]) if alike else {}
+            paths = [f"{lead}{site.residual}." for site in _sources(turns)]
+            pieces = self._pieces(paths) if alike else {}
             yield f"{lead}{new}.", self._part(f"{lead}{new}.", specs, sides, pieces)
         yield from self._norms(found, sides, lead)
 
@@ -134,7 +137,8 @@ class Work:
     ) -> Iterator[tuple[str, Part]]:
         """A branch, and the LoRA of each of its turns."""
         old, new = turns[0].old, turns[0].new
-        pieces = self._pieces([f"{lead}{t.old.path}." for t in turns], ("relative",))
+        pieces = self._pieces([f"{lead}{s.path}." for s in _sources(turns)], ("relative",))
+        pieces |= self._last_maps(turns, pieces, lead)
         part = self._part(prefix, (old.leaf, new.leaf), sides, pieces)
         part.relatives = _relative(old), _relative(new)
         if isinstance(old.leaf, S.Attention) and isinstance(new.leaf, S.Attention):
@@ -146,15 +150,33 @@ class Work:
             part.pieces |= relax.merged(part.pieces, same)
             beside = list(relax.updates(part.pieces, same))
         yield prefix, part
+        beside += relax.last_maps()
         for at, held in beside:
             yield at, self._part(at, (None, None), sides, held)
+
+    def _last_maps(self, turns: list[Match], pieces: Pieces, lead: str) -> Pieces:
+        """Last maps of a branch that its old turns, or its new ones, have for themselves."""
+        found: Pieces = {}
+        for name in [n for n in pieces if n.partition(".")[0] in LAST]:
+            mine = name.partition(".")[0] in turns[0].new.apart
+            sites = [turns[0].old] if mine else _sources(turns)
+            keys = list(dict.fromkeys(lead + site.key(name) for site in sites))
+            plain = [f"{lead}{site.path}.{name}" for site in _sources(turns)]
+            if keys == list(dict.fromkeys(plain)) or not all(k in self.state for k in keys):
+                continue
+            told = (f"the mean of {len(keys)} parts",) if len(keys) > 1 else ()
+            found[name] = Piece(mean([self.state[k] for k in keys]), tuple(keys), told)
+        return found
 
     def _norms(self, found: list[Match], sides: Sides, lead: str) -> Iterator[tuple[str, Part]]:
         """Norms of branches and sublayers, each from the nearest one that stood there."""
         sources: dict[str, list[str]] = {}
         norms: dict[str, tuple[S.Norm | None, S.Norm | None]] = {}
+        uses = Counter(path for turn in found for path, _ in turn.new.norms)
         for turn in found:
             old, new = turn.old, turn.new
+            if turn.one is not None and any(uses[path] > 1 for path, _ in new.norms):
+                old = turn.one
             ways = [(one, old.norms) for one in new.own]
             ways += [(one, old.norm or old.own) for one in new.norm]
             if new.sub.place == "sandwich" == old.sub.place:
@@ -212,6 +234,12 @@ class Work:
         part = self._part(prefix, (old, new), sides, pieces)
         part.norms["norm."] = old.norm, new.norm
         return prefix, part
+
+
+def _sources(turns: list[Match]) -> list[Site]:
+    """The old turns that what these share starts from."""
+    one = turns[0].one
+    return [turn.old for turn in turns] if one is None or len(turns) == 1 else [one]
 
 
 def _relative(site: Site) -> tuple[S.Relative, ...]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from anyformer.data.order import generator
+from anyformer.data.order import late
 from anyformer.data.samples import Samples
 from anyformer.errors import InputError
 
@@ -88,7 +88,7 @@ class Loader:
         )
 
     def _example(self, index: int) -> dict[str, np.ndarray]:
-        return self.maker.example(self.samples, index, generator(self.seed, index))
+        return self.maker.example(self.samples, index, late(self.seed, index))
 
 
 class _Steps(Dataset[list[Batch]]):

@@ -7,6 +7,7 @@ from results beyond the size keeps it one for any size (Black and Rogaway 2002).
 from __future__ import annotations
 
 from math import isqrt
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,6 +29,24 @@ def mix(*numbers: int) -> int:
 def generator(*numbers: int) -> np.random.Generator:
     """Random numbers that depend on the numbers given and on nothing else."""
     return np.random.Generator(np.random.Philox(key=mix(*numbers)))
+
+
+class Late:
+    """A generator that is made when it is first asked: many who are given one never do."""
+
+    def __init__(self, *numbers: int):
+        self._numbers = numbers
+        self._made: np.random.Generator | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._made is None:
+            self._made = generator(*self._numbers)
+        return getattr(self._made, name)
+
+
+def late(*numbers: int) -> np.random.Generator:
+    """The generator of some numbers, as `generator` gives it, but made when it is first asked."""
+    return cast(np.random.Generator, Late(*numbers))
 
 
 def shuffled(index: int, size: int, key: int) -> int:

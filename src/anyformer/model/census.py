@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from anyformer.errors import SpecError
 from anyformer.model.census_attention import attention, distances, relatives, self_attention, untied
+from anyformer.model.census_loop import loop
 from anyformer.model.census_lora import additions
 from anyformer.model.entry import Entry, dropout, entry, linear, norm, notes, table
 from anyformer.spec import (
@@ -48,11 +49,11 @@ from anyformer.spec import (
     layout,
 )
 from anyformer.spec.schedule import closing
-from anyformer.spec.walk import as_read, lora_of
+from anyformer.spec.walk import as_read, lora_of, own_maps
 
 EMBED_TOLD = ("source", "dim", "position", "types", "langs", "norm", "bias", "dropout", "memory")
 STACK_TOLD = ("block", "others", "kinds", "final_norm", "out", "relative", "untied", "distances")
-STACK_TOLD += ("convolution",)
+STACK_TOLD += ("convolution", "loop")
 
 
 def census(spec: Model) -> Entry:
@@ -137,6 +138,7 @@ def _stack(spec: Stack, dim: int) -> Entry:
         distances(spec.distances, dim) if spec.distances else None,
         _convolution(spec.convolution, dim) if spec.convolution else None,
         _closing(spec, dim),
+        loop(spec, dim) if spec.loop else None,
         norm("norm", spec.final_norm, dim),
         linear("out", dim, spec.out) if spec.out is not None else None,
         detail=notes(spec, *STACK_TOLD),
@@ -187,6 +189,9 @@ def held(
             child = replace(child, children=rest)
         if not lent or parts.get(child.name) in own:
             found.append(child)
+    maps = own_maps(own, spec, dim) if lent else {}
+    made = [linear(name, *size) for name, size in maps.items()]
+    found += [entry("maps", "ModuleDict", *made)] if made else []
     found += [additions(lora, spec, dim)] if lora else []
     return replace(whole, children=tuple(found))
 

@@ -45,6 +45,7 @@ STACK_PARTS = (
     "cross",
     "feedforward",
     "lora",
+    "loop",
     "norms",
     "residuals",
     "out",
@@ -146,7 +147,8 @@ def _stack_parameters(spec: Model, tree: Entry) -> dict[str, int]:
     found: dict[str, int] = dict.fromkeys(STACK_PARTS, 0)
     for child in tree.children:
         if child.name != "blocks":
-            part = {"norm": "norms", "closing": "norms", "out": "out"}.get(child.name, "positions")
+            names = {"norm": "norms", "closing": "norms", "out": "out", "loop": "loop"}
+            part = names.get(child.name, "positions")
             found[part] += child.size()
     plan = layout(spec.stack)
     lent = [lender != i for i, lender in enumerate(plan.lenders)]
@@ -161,7 +163,7 @@ def _stack_parameters(spec: Model, tree: Entry) -> dict[str, int]:
 def _shares(sub: Sublayer, tree: Entry) -> Iterator[tuple[str, int]]:
     """Parameters of one sublayer by part."""
     for child in tree.children:
-        if child.name == "relative":
+        if child.name in ("relative", "maps"):
             yield sub.kind, child.size()
         elif child.name != "branch":
             parts = {"residual": "residuals", "lora": "lora"}
@@ -194,9 +196,9 @@ def memory(spec: Model, length: int, batch: int = 1, bytes_per: int = 4) -> Memo
 def _cache(model: Model, length: int, batch: int) -> int:
     at = sizes(model, length, batch)
     total = 0
-    for sub in applications(model.stack):
+    for sub, lent in applications(model.stack):
         for a in sub.leaves:
-            if isinstance(a, Attention) and (a.causal or a.cross):
+            if isinstance(a, Attention) and (a.causal or a.cross) and not lent:
                 total += batch * (at.source if a.cross else at.rows) * _pair(a, model.dim)
     return total
 
@@ -210,7 +212,8 @@ def _pair(a: Attention, dim: int) -> int:
 
 def _activations(model: Model, length: int, batch: int) -> int:
     at = sizes(model, length, batch)
-    each = [batch * _kept(sub, model.dim, at.rows, at.source) for sub in applications(model.stack)]
+    runs = applications(model.stack)
+    each = [batch * _kept(sub, model.dim, at.rows, at.source) for sub, _ in runs]
     streams = 2 * batch * at.rows * model.dim
     inner = sum(rows * rank for rows, rank, _ in lora_products(model, at))
     stack = streams + max(each) if model.stack.reversible else sum(each) + inner

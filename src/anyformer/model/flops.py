@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from anyformer.model.census import head_width, square, vocabulary
 from anyformer.model.census_attention import self_attention
+from anyformer.model.census_loop import lent, products
 from anyformer.spec import (
     XL,
     Adaptive,
@@ -73,11 +74,15 @@ def sizes(model: Model, length: int, batch: int) -> Sizes:
     return Sizes(batch, positions(model, length) + model.embed.memory, source)
 
 
-def applications(stack: Stack, twice: bool = False) -> Iterator[Sublayer]:
-    """Every sublayer, in the order in which they run and as often; `twice`: the last block is."""
+def applications(stack: Stack, twice: bool = False) -> Iterator[tuple[Sublayer, bool]]:
+    """Every sublayer as it runs, and whether it is lent keys and values.
+
+    `twice`: the last block runs twice.
+    """
     plan = layout(stack)
-    order = (*plan.schedule, *(plan.schedule[-1:] if twice else ()))
-    return (sub for i in order for sub in plan.blocks[i])
+    order = [*zip(plan.schedule, lent(stack), strict=True)]
+    order += order[-1:] if twice else []
+    return ((sub, by) for i, by in order for sub in plan.blocks[i])
 
 
 def flops(model: Model, length: int, batch: int = 1) -> Counter[str]:
@@ -87,12 +92,13 @@ def flops(model: Model, length: int, batch: int = 1) -> Counter[str]:
     found = Counter({"embed": _embed(model, length, batch)})
     found["positions"] = _untied(model, at) + _convolution(model, at, twice)
     carried: Counter[str] = Counter()
-    for sub in applications(model.stack, twice):
+    for sub, by in applications(model.stack, twice):
         for leaf in sub.leaves:
-            found[kind_of(leaf)] += _leaf(leaf, model, at, carried)
+            found[kind_of(leaf)] += _leaf(leaf, model, at, carried, by)
         if isinstance(sub.residual, Gated):
             found["residuals"] += 2 * at.batch * at.rows * 6 * model.dim**2
     found["lora"] = sum(2 * math.prod(one) for one in lora_products(model, at, twice))
+    found["loop"] = 2 * batch * at.rows * products(model.stack, model.dim)
     found["out"] = 2 * batch * at.rows * model.dim * (model.stack.out or 0)
     found["head"] = _head(as_read(model), batch * positions(model, length), batch)
     if model.encoder:
@@ -118,13 +124,14 @@ def _embed(model: Model, length: int, batch: int) -> int:
     return total
 
 
-def _leaf(leaf: Leaf, model: Model, at: Sizes, carried: Counter[str]) -> int:
-    """Of one application of a branch; `carried` counts those that carry their scores."""
+def _leaf(leaf: Leaf, model: Model, at: Sizes, carried: Counter[str], by: bool) -> int:
+    """Of one application of a branch; `carried` counts those that carry, `by`: keys are lent."""
     if isinstance(leaf, FeedForward):
         return _feedforward(leaf, model.dim, at)
     kind = kind_of(leaf)
     carried[kind] += leaf.carry
-    return _attention(leaf, model, at, carried[kind] - 1 if leaf.carry else 0)
+    whole = _attention(leaf, model, at, carried[kind] - 1 if leaf.carry else 0)
+    return whole - _key_values(leaf, model.dim, at) if by else whole
 
 
 def _feedforward(spec: FeedForward, dim: int, at: Sizes) -> int:
@@ -145,18 +152,23 @@ def _attention(spec: Attention, model: Model, at: Sizes, earlier: int) -> int:
     distances = at.rows + read - 1
     by_distance = at.batch * spec.heads * at.rows * distances * keys * _tables(terms, spec)
     own = _projected(terms, spec, model.dim, at.rows) + _disentangled(spec, model, at.rows)
-    return 2 * (pairs * channels + by_distance) + _linears(spec, model.dim, at, read) + own
+    return 2 * (pairs * channels + by_distance) + _linears(spec, model.dim, at) + own
 
 
-def _linears(spec: Attention, dim: int, at: Sizes, read: int) -> int:
+def _linears(spec: Attention, dim: int, at: Sizes) -> int:
     """The maps to q, k and v and from the heads to the stream."""
-    H, G = spec.heads, spec.kv_heads or spec.heads
-    values, keys = head_dim(spec, dim), qk_dim(spec, dim)
-    shared = spec.collaborate is not None
-    to_q, to_k = (keys, keys) if shared else (H * keys, G * keys)
-    out = H * values * (2 if spec.gate == "glu" else 1)
-    wide = spec.context or dim
-    return 2 * at.batch * (at.rows * dim * (to_q + out) + read * wide * (to_k + G * values))
+    keys = qk_dim(spec, dim)
+    to_q = keys if spec.collaborate is not None else spec.heads * keys
+    out = spec.heads * head_dim(spec, dim) * (2 if spec.gate == "glu" else 1)
+    return 2 * at.batch * at.rows * dim * (to_q + out) + _key_values(spec, dim, at)
+
+
+def _key_values(spec: Attention, dim: int, at: Sizes) -> int:
+    """The maps to k and v."""
+    groups, keys = spec.kv_heads or spec.heads, qk_dim(spec, dim)
+    to_k = keys if spec.collaborate is not None else groups * keys
+    read = at.source * (spec.context or dim) if spec.cross else at.rows * dim
+    return 2 * at.batch * read * (to_k + groups * head_dim(spec, dim))
 
 
 def _tables(terms: tuple[Relative, ...], spec: Attention) -> int:

@@ -21,6 +21,7 @@ from anyformer.model.checks import (
 )
 from anyformer.model.choices import flatten, unflatten
 from anyformer.model.embed import Embed
+from anyformer.model.extra import joined, with_extra
 from anyformer.model.heads import Adaptive, Double, Pixels, Pooler, Pretraining, Span, Vocabulary
 from anyformer.model.inputs import (
     Inputs,
@@ -75,28 +76,33 @@ class Model(nn.Module):
         check_memory(_past(given), seq.x.shape[0])
         check_labels(self.spec, seq, given, choices)
         seq = typed(self.spec.head, seq, self.spec.embed.types)
-        context, context_keep = self._context(given, seq.x.shape[0])
+        context, context_keep, extra = self._context(given, seq.x.shape[0])
         out = self._decode(seq, given, context, context_keep)
+        out.extra = joined(out.extra, extra)
         unflatten(self.spec, out, choices)
         out.loss, out.mc_loss = loss_of(self.spec, out, given), choice_loss(out, given)
+        if self.training and out.extra is not None:
+            out.loss = with_extra(self.spec, out, given)
         return out.to_tuple() if given.return_dict is False else out
 
-    def _context(self, given: Inputs, rows: int) -> tuple[Tensor | None, Tensor | None]:
-        """The sequence that cross-attention reads, and which of its positions are real."""
+    def _context(
+        self, given: Inputs, rows: int
+    ) -> tuple[Tensor | None, Tensor | None, dict[str, Tensor] | None]:
+        """The sequence that cross-attention reads, where it is real, what it adds to the loss."""
         past, mask = given.past_key_values, given.encoder_attention_mask
         if past is not None and past.context is not None:
-            return past.context, past.context_keep
+            return past.context, past.context_keep, None
         if self.encoder is None or given.encoder_hidden_states is not None:
             if mask is None and self.encoder is not None:
                 mask = given.attention_mask
             check_context(self.spec, given.encoder_hidden_states, mask, rows)
-            return given.encoder_hidden_states, _hiding(mask)
+            return given.encoder_hidden_states, _hiding(mask), None
         seq = source_of(self.encoder.spec, given)
         check_sequence(self.encoder.spec, seq, None)
         if seq.x.shape[0] != rows:
             raise InputError(f"{seq.name} have {seq.x.shape[0]} rows, decoder_input_ids {rows}")
         out = self.encoder._decode(seq, Inputs(), None, None, self.token_table())
-        return out.last_hidden_state, _hiding(seq.mask)
+        return out.last_hidden_state, _hiding(seq.mask), out.extra
 
     def token_table(self) -> Tensor | None:
         """The token embeddings (V, E), where this model has its own."""
@@ -144,6 +150,9 @@ class Model(nn.Module):
         drop = 0 if memory is None else memory.shape[0]
         bare = lambda h: _without_memory(h, drop, layout.order)
         call.hidden = None if call.hidden is None else [bare(h) for h in call.hidden]
+        if call.exits is not None:
+            states, shares = call.exits
+            call.exits = [bare(self.stack.ended(h)) for h in states], bare(shares)
         return self._answer(bare(x), call, given, seq)
 
     def _answer(self, x: Tensor, call: Call, given: Inputs, seq: Sequence) -> Output:
@@ -156,6 +165,10 @@ class Model(nn.Module):
         if call.hidden is not None:
             out.hidden_states = (*call.hidden, x)
         out.attentions = None if call.weights is None else tuple(call.weights)
+        out.extra = call.extra or None
+        if call.exits is not None:
+            states, shares = call.exits
+            out.exits = torch.stack([self._told(h, None, given)["logits"] for h in states]), shares
         real = pooled(self.spec.head, seq, given, x.shape[1])
         return replace(out, **self._told(x, real, given))
 

@@ -43,6 +43,8 @@ class Output(dict[str, Any]):
     hidden_states: tuple[Tensor, ...] | None = None
     attentions: tuple[Tensor, ...] | None = None
     encoder_last_hidden_state: Tensor | None = None
+    extra: dict[str, Tensor] | None = None  # sums over positions that loops add to the loss
+    exits: tuple[Tensor, Tensor] | None = None  # logits (R, B, N, V) of rounds, p (B, N, R)
 
     def __post_init__(self) -> None:
         if isinstance(self.loss, dict):  # a mapping of fields, as a dict is made of one

@@ -10,15 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyformer import spec as S
+from anyformer.model.loop import plan_of, run_loop
 from anyformer.model.reversible import run_reversible
 from anyformer.parts import build
 from anyformer.parts.convolution import Convolution
 from anyformer.parts.distance import Distances
+from anyformer.parts.loop import Loop
 from anyformer.parts.position import Untied
 from anyformer.parts.state import Call
 from anyformer.spec.parallel import kind_of
-from anyformer.spec.schedule import closing
-from anyformer.spec.walk import head_dim, lora_of, qk_dim
+from anyformer.spec.schedule import closing, ring, turns
+from anyformer.spec.walk import head_dim, lora_of, own_maps, qk_dim
 
 
 class Sublayer(nn.Module):
@@ -48,6 +50,9 @@ class Sublayer(nn.Module):
         sandwich = spec.norm is not None and spec.place == "sandwich" and mine("norm")
         self.after = build(spec.norm, dim) if sandwich else None
         self.residual = build(spec.residual, dim) if mine("gain") else None
+        maps = {} if lender is None else own_maps(own, spec, dim)
+        made = {name: nn.Linear(*size) for name, size in maps.items()}
+        self.maps = nn.ModuleDict(made) if made else None
         lora = lora_of(lora, own, spec, dim)
         self.lora = lora and nn.ModuleList(build(lora, leaf, dim) for leaf in spec.leaves)
 
@@ -65,14 +70,14 @@ class Sublayer(nn.Module):
         return self._said(x, call, path, self.used)
 
     def _said(self, x: Tensor, call: Call, path: str, used: tuple[Any, Any, Any, Any]) -> Tensor:
-        y = call.recall(path, x) if self.recalls else x
+        y = call.recall(path, x) if self.recalls and not call.reads else x
         branch, norm, after, _ = used
         if norm is not None and self.place != "post":
             y = norm(y)
         if self.relative is not None:
             call = replace(call, relative=(*self.relative, *call.relative))
-        if self.lora is not None:
-            call = replace(call, lora=tuple(self.lora))
+        if self.maps is not None or self.lora is not None:
+            call = replace(call, lora=tuple(self.lora or ()), maps=self.maps)
         y = branch(y, call, path)
         y = y if after is None else after(y)
         return F.dropout(y, self.dropout) if self.dropout and self.training else y
@@ -129,6 +134,10 @@ class Stack(nn.Module):
         beside = build(spec.convolution, dim) if spec.convolution is not None else None
         assert beside is None or isinstance(beside, Convolution)
         self.convolution = beside
+        self.plan = None if spec.loop is None else plan_of(ring(spec), turns(spec))
+        loop = spec.loop and self.plan and build(spec.loop, dim, *self.plan.sizes)
+        assert loop is None or isinstance(loop, Loop)
+        self.loop = loop
         self.norm = build(spec.final_norm, dim) if spec.final_norm is not None else None
         self.out = nn.Linear(dim, spec.out, bias=False) if spec.out is not None else None
 
@@ -139,13 +148,20 @@ class Stack(nn.Module):
             call.untied = self.untied(call.positions, call.length, call.relative)
         if self.distances is not None:
             call.distances = self.distances(1 - call.start - call.length, call.length - 1)
-        x = run_reversible(self, x, call) if self.spec.reversible else self._run(x, call)
+        if self.loop is not None and self.plan is not None:
+            x = run_loop(self, self.loop, self.plan, x, call)
+        else:
+            x = run_reversible(self, x, call) if self.spec.reversible else self._run(x, call)
+        return self.ended(x)
+
+    def ended(self, x: Tensor) -> Tensor:
+        """The stream (B, N, d) behind the last norm and the map to another width."""
         x = x if self.norm is None else self.norm(x)
         return x if self.out is None else self.out(x)
 
     def _run(self, x: Tensor, call: Call) -> Tensor:
         rate = self.spec.layer_dropout if self.training else 0.0
-        x = below = entered = self._blank(x, call)
+        x = below = entered = self.blank(x, call)
         for i, b in enumerate(self.schedule):
             if call.hidden is not None:
                 call.hidden.append(x)
@@ -153,15 +169,15 @@ class Stack(nn.Module):
             assert isinstance(block, Block)
             entered = x if i % self.span == 0 else entered
             if call.asking is not None and i + 1 == len(self.schedule):
-                return self._closed(self._asked(x, call, block, i), entered, i + 1)
+                return self.closed(self._asked(x, call, block, i), entered, i + 1)
             skipped = rate > 0 and torch.rand(()).item() < rate
             x = block.skip(x, call, str(i)) if skipped else block(x, call, str(i))
             if i == 0 and self.convolution is not None:
                 x = self.convolution(x, below, call)
-            x = self._blank(self._closed(x, entered, i + 1), call)
+            x = self.blank(self.closed(x, entered, i + 1), call)
         return x
 
-    def _closed(self, x: Tensor, entered: Tensor, done: int) -> Tensor:
+    def closed(self, x: Tensor, entered: Tensor, done: int) -> Tensor:
         """x where a superblock ends: with what entered it and normed, as the spec asks."""
         schedule = self.spec.schedule
         if done % self.span or not isinstance(schedule, S.Superblocks):
@@ -175,11 +191,11 @@ class Stack(nn.Module):
         assert call.asking is not None
         call.source, y = x, x + call.asking.to(x.dtype)
         for turn in range(2):
-            y = self._blank(block(y, call, str(i + turn)), call)
+            y = self.blank(block(y, call, str(i + turn)), call)
         call.source = None
         return y
 
-    def _blank(self, x: Tensor, call: Call) -> Tensor:
+    def blank(self, x: Tensor, call: Call) -> Tensor:
         """x (B, N, d) with zeros for padding, where the spec asks for them."""
         if call.keep is None or not self.spec.blank:
             return x

@@ -19,7 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from anyformer import spec as S
 from anyformer.data.samples import Samples
+from anyformer.errors import InputError
+from anyformer.model.extra import counts, weights
 from anyformer.model.model import Model
 
 Example = dict[str, np.ndarray]  # arrays of one row, by the model's argument names
@@ -42,6 +45,7 @@ class Result:
 
     losses: dict[str, Tensor]  # term -> sum over what it counts, with its gradient
     metrics: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # name -> sum, count
+    carry: dict[str, Any] = field(default_factory=dict)  # what the batch's next piece is read with
 
 
 class Objective(ABC):
@@ -50,6 +54,7 @@ class Objective(ABC):
     reads: ClassVar[Literal["rows", "documents", "records"]] = "rows"
     weights: Mapping[str, float]  # of each term in the loss: Σ weight · sum / count
     pad: int = 0  # the id that fills shorter rows
+    exits: ClassVar[bool] = False  # whether it trains the answers of all rounds of a loop
 
     def length(self, context: int) -> int:
         """The tokens that one row of data needs, so that an example fills a context."""
@@ -62,6 +67,13 @@ class Objective(ABC):
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Rows padded on the right to the longest, as tensors."""
         return collate(examples, self.pad)
+
+    def pieces(self, batch: Batch) -> Sequence[Batch]:
+        """A batch in pieces that are read in turn, each with what the one before it carries on.
+
+        A piece has gradients of its own, so that the activations of one are there at a time.
+        """
+        return (batch,)
 
     @abstractmethod
     def counts(self, batch: Batch) -> dict[str, Tensor]:
@@ -83,11 +95,61 @@ class Trainee(nn.Module):
         super().__init__()
         self.model = model
         self.beside = objective.beside(model)
-        self.objective = objective
+        self.objective = WithExtra(objective, model.spec) if weights(model.spec) else objective
 
     def forward(self, batch: Batch) -> Result:
         """The sums of the objective's terms over a batch."""
         return self.objective.terms(self, batch)
+
+
+class WithExtra(Objective):
+    """An objective, and beside its terms what loops of the model add to the loss."""
+
+    def __init__(self, inner: Objective, spec: S.Model):
+        if not inner.exits and "exit" in weights(spec):
+            raise InputError(
+                f"{type(inner).__name__} knows one answer of a model, and loop.halt=Exit trains "
+                "those of all rounds: take an objective of tokens, as causal, or loop.halt=Act"
+            )
+        self.inner, self.spec, self.pad = inner, spec, inner.pad
+        self.reads = inner.reads  # type: ignore[misc]
+        self.weights = {**inner.weights, **weights(spec)}
+
+    def length(self, context: int) -> int:
+        """As it is without them."""
+        return self.inner.length(context)
+
+    def example(self, samples: Samples, index: int, rng: np.random.Generator) -> Example:
+        """As it is without them."""
+        return self.inner.example(samples, index, rng)
+
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """As it is without them."""
+        return self.inner.collate(examples)
+
+    def pieces(self, batch: Batch) -> Sequence[Batch]:
+        """As it is without them."""
+        return self.inner.pieces(batch)
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        """The positions beside what the inner terms count."""
+        return {**self.inner.counts(batch), **counts(self.spec, batch)}
+
+    def terms(self, trainee: Trainee, batch: Batch) -> Result:
+        """The sums of the inner terms, and those that the model's passes told."""
+        told: list[Any] = []
+        hook = trainee.model.register_forward_hook(lambda _m, _a, out: told.append(out.extra))
+        try:
+            result = self.inner.terms(trainee, batch)
+        finally:
+            hook.remove()
+        for name in weights(self.spec):
+            result.losses[name] = torch.stack([extra[name] for extra in told]).sum()
+        return result
+
+    def beside(self, model: Model) -> nn.Module | None:
+        """As it is without them."""
+        return self.inner.beside(model)
 
 
 def collate(examples: Sequence[Example], pad: int) -> Batch:

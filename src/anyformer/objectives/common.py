@@ -12,6 +12,7 @@ import numpy as np
 from anyformer import spec as S
 from anyformer.data.tokenizer import Tokenizer
 from anyformer.errors import InputError
+from anyformer.model.extra import expected_sum
 from anyformer.model.inputs import position_limit
 from anyformer.objectives.base import IGNORED, Batch, Objective, Result, Trainee, inputs
 from anyformer.objectives.losses import asked, hits, token_sum
@@ -43,6 +44,7 @@ class OfTokens(Objective):
     """One cross-entropy over tokens: `labels` (B, N) with the model's logits (B, N, V)."""
 
     weights: Mapping[str, float] = {"tokens": 1.0}
+    exits = True
     smoothing: float = 0.0
     alpha: float = 1.0
 
@@ -54,7 +56,13 @@ class OfTokens(Objective):
         """The sum of cross-entropies, and how many tokens were the likeliest."""
         out = trainee.model(**inputs(batch))
         assert out.logits is not None
-        loss = token_sum(out.logits, batch["labels"], self.smoothing, self.alpha)
+        if out.exits is None:
+            loss = token_sum(out.logits, batch["labels"], self.smoothing, self.alpha)
+        else:  # in training, the answers of all rounds
+            if self.alpha != 1.0:
+                raise InputError("loop.halt=Exit weighs cross-entropies: set alpha=1.0")
+            answers, shares = out.exits
+            loss = expected_sum(answers, shares, batch["labels"], self.smoothing)
         return Result({"tokens": loss}, {"accuracy": hits(out.logits, batch["labels"])})
 
 
@@ -265,7 +273,8 @@ def shifted(labels: np.ndarray, start: int | str | None) -> np.ndarray:
 
 
 def answered(source: np.ndarray, labels: np.ndarray, start: int | str | None) -> dict[str, Any]:
-    """An example of an encoder-decoder."""
+    """An example of an encoder-decoder; a label that the decoder begins with is not asked again."""
+    labels = labels[1:] if len(labels) > 1 and labels[0] == start else labels
     return {"input_ids": source, "decoder_input_ids": shifted(labels, start), "labels": labels}
 
 

@@ -61,6 +61,7 @@ def block_of(spec: S.Model) -> S.Model:
         schedule=S.Plain(),
         own=(),
         lora=None,
+        loop=None,
         others=(),
         kinds=(),
         final_norm=None,

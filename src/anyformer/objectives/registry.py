@@ -13,6 +13,7 @@ from anyformer.objectives.common import Plan, causal
 from anyformer.objectives.control import ControlCodes
 from anyformer.objectives.denoise import Denoising
 from anyformer.objectives.masked import Masked
+from anyformer.objectives.segments import Segments
 from anyformer.objectives.sentences import NextSentence, SentenceOrder
 from anyformer.objectives.spans import SpanCorruption
 from anyformer.objectives.translation import Translation, TranslationLM
@@ -23,6 +24,7 @@ from anyformer.spec.node import from_dict
 # Name -> the module in this folder and the class of its node.
 PLACES = {
     "causal": ("causal", "Causal"),
+    "segments": ("segments", "Segments"),
     "prefix": ("causal", "PrefixLM"),
     "masked": ("masked", "Masked"),
     "span-corruption": ("spans", "SpanCorruption"),
@@ -95,7 +97,7 @@ OWN: dict[str, Any] = {
     "ctrl": ControlCodes(),
     "gpt3": Causal(cross=True),
     "llama": Causal(),
-    "transformer-xl": Causal(cross=True),
+    "transformer-xl": Segments(),
     "bert2bert": "text-to-text",
     "bart": Denoising(),
     "mbart": Denoising(infill=0.35, mean=3.5),
@@ -124,8 +126,10 @@ def default_for(of: str | S.Model, spec: S.Model | None = None) -> Any:
         return plan.masking
     if isinstance(plan, TranslationLM) and not spec.embed.langs:
         return plan.masking  # one language: masked tokens alone
+    if isinstance(plan, Segments) and not spec.stack.recurrence:
+        return Causal(cross=True)  # nothing is remembered
     both_ways = isinstance(plan, Masked | NextSentence | SentenceOrder | TranslationLM)
-    one_way = isinstance(plan, Causal | ControlCodes)
+    one_way = isinstance(plan, Causal | ControlCodes | Segments)
     turned = (both_ways and causal(spec)) or (one_way and not causal(spec))
     return _by_shape(spec) if turned else plan
 

@@ -145,9 +145,9 @@ def _ends(tokenizer: Tokenizer, language: str | None) -> Ends:
 
 
 def _written(ends: Ends, start: int | str | None) -> Ends:
-    """Ends of a target without the id that its decoder begins with, as [CLS], which is given.
+    """Ends of a target without the id that its decoder begins with anyway, as [CLS].
 
-    Twice in a row, places alone would tell whether the text comes next: few learn that soon.
+    If it stood there twice, positions alone would tell which of them the text comes after.
     """
     same = len(ends.front) > 0 and ends.front[0] == start
     return Ends(ends.front[1:], ends.back) if same else ends

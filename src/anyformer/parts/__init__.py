@@ -5,6 +5,7 @@ from anyformer.parts import (  # noqa: F401  they register
     convolution,
     distance,
     feedforward,
+    loop,
     norm,
     parallel,
     position,

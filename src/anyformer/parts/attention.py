@@ -66,6 +66,15 @@ def weigh_of(spec: S.Weigh) -> W.Weigh | None:
     return {S.Entmax15: W.entmax15, S.Sparsemax: W.sparsemax}.get(type(spec))
 
 
+NARROW = 256  # the widest model whose q, k and v are one product; see benchmarks/NOTES.md
+
+
+def _bare(map: nn.Module) -> bool:
+    """Whether a map is nothing but its weights: not wrapped, and nobody listens to it."""
+    heard = (map._forward_hooks, map._forward_pre_hooks, map._backward_hooks)
+    return type(map) is nn.Linear and not any(heard) and not map._backward_pre_hooks
+
+
 @part(S.Attention)
 class Attention(Fresh):
     """Multi-head attention with everything that its spec asks for."""
@@ -139,16 +148,48 @@ class Attention(Fresh):
 
     def _own(self, x: Tensor, call: Call, path: str) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v of the sequence itself and of what a cache remembers."""
+        if (lent := call.lent(path)) is not None:
+            return self._asked(x[:, -call.length :], call), *lent
         at = call.positions[:, -x.shape[1] :]
+        y = self._joined(x, call) or self._apart(x, call, at)
+        q, k, v = self._queries(y[0]), self._keys(y[1]), self._split(y[2], self.value_size)
+        if self.spec.rotary is not None:
+            q, k = turned(self.spec.rotary, q, k, at)
+        return q, *call.lend(path, *call.extend(path, k, v))
+
+    def _apart(self, x: Tensor, call: Call, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """q, k and v (B, M, width of each) by a product each."""
         read = x if call.source is None else call.source
         placed = self._placed(read, at)
         asks = placed if read is x else self._placed(x, at)
-        q = self._queries(call.linear("q", self.q, asks[:, -call.length :]))
-        k = self._keys(call.linear("k", self.k, placed))
-        v = self._split(call.linear("v", self.v, read), self.value_size)
-        if self.spec.rotary is not None:
-            q, k = turned(self.spec.rotary, q, k, at)
-        return q, *call.extend(path, k, v)
+        q, k = call.linear("q", self.q, asks[:, -call.length :]), call.linear("k", self.k, placed)
+        return q, k, call.linear("v", self.v, read)
+
+    def _joined(self, x: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor] | None:
+        """The same by one product, where small ones on a CPU would cost more than the joining."""
+        many = x.shape[0] * x.shape[1]
+        if x.device.type != "cpu" or self.dim > NARROW or many < self.dim or call.lora:
+            return None
+        if call.source is not None or call.length != x.shape[1] or self.spec.infused is not None:
+            return None
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return None
+        maps = (self.q, self.k, self.v)
+        if not all(map(_bare, maps)):
+            return None
+        weight = torch.cat([m.weight for m in maps])
+        biases = [m.bias for m in maps if m.bias is not None]
+        if biases and len(biases) < len(maps):
+            return None
+        y = F.linear(x, weight, torch.cat(biases) if biases else None)
+        q, k, v = y.split([m.out_features for m in maps], -1)
+        return q, k, v
+
+    def _asked(self, x: Tensor, call: Call) -> Tensor:
+        """q of the new positions alone."""
+        at = call.positions[:, -x.shape[1] :]
+        q = self._queries(call.linear("q", self.q, self._placed(x, at)))
+        return q if self.spec.rotary is None else turned(self.spec.rotary, q, q, at)[0]
 
     def _placed(self, x: Tensor, at: Tensor) -> Tensor:
         """x (B, M, d) with its positions (1 or B, M), where they are added to what q and k see."""
@@ -160,6 +201,8 @@ class Attention(Fresh):
 
     def _remembered(self, x: Tensor, call: Call, path: str) -> tuple[Tensor, Tensor, Tensor]:
         """q of the sequence, k and v of the encoder's output, projected once where cached."""
+        if (lent := call.lent(path)) is not None:
+            return self._queries(call.linear("q", self.q, x)), *lent
         known = call.remembered(path)
         if known is None:
             if call.context is None:
@@ -169,7 +212,7 @@ class Attention(Fresh):
             known = self._keys(k), self._split(v, self.value_size)
         if call.following is not None and call.following.is_cache:
             call.following.kv[path] = known
-        return self._queries(call.linear("q", self.q, x)), *known
+        return self._queries(call.linear("q", self.q, x)), *call.lend(path, *known)
 
     def _split(self, x: Tensor, size: int) -> Tensor:
         """(B, M, G·size) -> (B, G, M, size)."""

@@ -32,7 +32,7 @@ def initialise(part: nn.Module, init: S.Init, dim: int, blocks: int | None = Non
     deep = (2 * blocks) ** -0.5 if init.depth_scaled and blocks else 1.0
     for name, module in part.named_modules():
         if isinstance(module, nn.Linear):
-            last = ".branch." in name and name.endswith((".out", ".down"))
+            last = (".branch." in name or ".maps." in name) and name.endswith((".out", ".down"))
             fan = module.in_features**-0.5 * gains.get(module, 1.0) if init.fan else 1.0
             nn.init.normal_(module.weight, std=init.std * fan * (deep if last else 1.0))
             if module.bias is not None:

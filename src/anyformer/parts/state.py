@@ -65,12 +65,17 @@ class Call:
     following: Past | None = None  # what the next call remembers
     relative: tuple = ()  # the stack's relative parts
     lora: tuple[Lora, ...] = ()  # of each branch of the application that runs
+    maps: nn.ModuleDict | None = None  # the application's own, in place of shared ones
     untied: tuple[Tensor, Tensor] | None = None  # channels of positions for q and k
     distances: Vectors | None = None  # the stack's vectors by distance
     window: int | None = None  # keys that each query sees at most, its own among them
     asking: Tensor | None = None  # (1 or B, N, d): positions that ask the last block, twice
     source: Tensor | None = None  # (B, N, d): what keys and values are made from; None: the stream
     carried: dict[bool, tuple[Tensor, Tensor]] = field(default_factory=dict)  # by cross
+    kept: dict[str, tuple[Tensor, Tensor]] | None = None  # keys and values of a block's first turn
+    reads: bool = False  # this turn reads them
+    extra: dict[str, Tensor] = field(default_factory=dict)  # sums that a loop adds to the loss
+    exits: tuple[list[Tensor], Tensor] | None = None  # states of all rounds, p (B, N, R)
     masks: dict[tuple, Mask | None] = field(default_factory=dict)
     weights: list[Tensor] | None = None  # attention weights, where asked for
     hidden: list[Tensor] | None = None  # the stream before each block, where asked for
@@ -81,8 +86,8 @@ class Call:
         return self.past.length if self.past is not None else 0
 
     def linear(self, name: str, map: nn.Module, x: Tensor) -> Tensor:
-        """A linear map of a branch, and what the application's LoRA adds to it by that name."""
-        y = map(x)
+        """A linear map of a branch, or the application's own, and what its LoRA adds to it."""
+        y = self.maps[name](x) if self.maps is not None and name in self.maps else map(x)
         return y + self.lora[0][name](x) if self.lora and name in self.lora[0] else y
 
     def recall(self, path: str, x: Tensor) -> Tensor:
@@ -107,6 +112,16 @@ class Call:
         if self.following is not None and self.following.is_cache:
             self.following.kv[path] = (k, v)
         return k, v
+
+    def lend(self, path: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of this turn, for later ones of its block where they are asked for."""
+        if self.kept is not None:
+            self.kept.setdefault(path.partition(".")[2], (k, v))
+        return k, v
+
+    def lent(self, path: str) -> tuple[Tensor, Tensor] | None:
+        """Keys and values of the block's first turn, where this one reads those."""
+        return self.kept.get(path.partition(".")[2]) if self.reads and self.kept else None
 
     def remembered(self, path: str) -> tuple[Tensor, Tensor] | None:
         """Keys and values of the encoder's output, where a cache has them."""

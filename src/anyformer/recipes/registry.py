@@ -17,10 +17,10 @@ TYPES: dict[str, Any] = {  # what each option takes, whichever recipe has it
     **dict.fromkeys(("dim", "depth", "heads", "vocab", "length", "width", "groups"), Positive),
     **dict.fromkeys(("image", "patch", "classes", "size", "rotary_dim"), Positive),
     **dict.fromkeys(("unique", "superblocks"), Positive),
-    **dict.fromkeys(("hidden", "head_dim", "kv_heads", "window"), Positive | None),
+    **dict.fromkeys(("hidden", "head_dim", "kv_heads", "window", "table"), Positive | None),
     **dict.fromkeys(("pad", "langs", "memory"), Natural),
     **dict.fromkeys(("theta", "rotary"), Above),
-    **dict.fromkeys(("scaled", "causal", "relative", "own_norms"), bool),
+    **dict.fromkeys(("scaled", "causal", "relative", "own_norms", "shared", "feedforward"), bool),
     "dropout": Rate,
 }
 

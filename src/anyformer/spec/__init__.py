@@ -17,6 +17,7 @@ from anyformer.spec.convolution import Convolution
 from anyformer.spec.distance import Disentangled, Distances
 from anyformer.spec.edit import Change, diff, get, override, parse
 from anyformer.spec.feedforward import Activation, FeedForward
+from anyformer.spec.loop import Act, Exit, Halt, Loop, Route
 from anyformer.spec.lora import Lora
 from anyformer.spec.model import (
     Adaptive,
@@ -72,11 +73,14 @@ from anyformer.spec.schedule import (
     Layout,
     Looped,
     Plain,
+    Ring,
     Sandwich,
     Schedule,
     Shared,
     Superblocks,
     layout,
+    ring,
+    with_rounds,
 )
 
 __all__ = [
@@ -84,6 +88,7 @@ __all__ = [
     "XL",
     "ALiBi",
     "Absolute",
+    "Act",
     "Activation",
     "Adaptive",
     "Add",
@@ -102,9 +107,11 @@ __all__ = [
     "Double",
     "Embed",
     "Entmax15",
+    "Exit",
     "Explicit",
     "FeedForward",
     "Gated",
+    "Halt",
     "Head",
     "Init",
     "LayerNorm",
@@ -113,6 +120,7 @@ __all__ = [
     "Learned",
     "Linear",
     "Llama3",
+    "Loop",
     "Looped",
     "Lora",
     "Mod",
@@ -129,7 +137,9 @@ __all__ = [
     "ReZero",
     "Relative",
     "Residual",
+    "Ring",
     "Rotary",
+    "Route",
     "Sandwich",
     "ScaleNorm",
     "Scaled",
@@ -168,6 +178,8 @@ __all__ = [
     "override",
     "parse",
     "problems",
+    "ring",
     "to_dict",
     "to_json",
+    "with_rounds",
 ]

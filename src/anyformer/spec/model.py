@@ -7,6 +7,7 @@ from typing import Literal
 from anyformer.spec.convolution import Convolution
 from anyformer.spec.distance import Distances
 from anyformer.spec.feedforward import Activation
+from anyformer.spec.loop import Loop
 from anyformer.spec.lora import Lora
 from anyformer.spec.node import Above, Natural, Positive, Rate, node
 from anyformer.spec.norm import LayerNorm, Norm
@@ -48,6 +49,7 @@ class Stack:
     schedule: Schedule = Plain()
     own: tuple[Own, ...] = ()  # what each application has for itself, though its block is shared
     lora: Lora | None = None  # what each application adds to the weights that it shares
+    loop: Loop | None = None  # what else happens where blocks run again
     others: tuple[tuple[Sublayer, ...], ...] = ()  # further kinds of block
     kinds: tuple[Natural, ...] = ()  # kind of each unique block, repeated; (): each kind in turn
     final_norm: Norm | None = LayerNorm()

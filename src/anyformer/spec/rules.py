@@ -6,9 +6,6 @@ all problems at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-
 from anyformer.errors import SpecError
 from anyformer.spec.faults import (
     bad_adaptive,
@@ -44,19 +41,10 @@ from anyformer.spec.faults import (
     unlike_tokens,
 )
 from anyformer.spec.faults_position import few_buckets, lonely_biases, of_buckets, one_sided
+from anyformer.spec.loop_rules import LOOP_RULES
 from anyformer.spec.model import Double, Model, Patches, Pixels, Pretraining, Vocabulary
+from anyformer.spec.rule import Rule
 from anyformer.spec.walk import crosses, models, selves, sublayers
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What may not be, why, and what to do: `broken` yields the paths where it happens."""
-
-    name: str
-    broken: Callable[[Model], Iterator[str]]
-    reason: str
-    remedy: str
-
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -358,6 +346,7 @@ RULES: tuple[Rule, ...] = (
         "a Parallel has no branches, or norms for some of them",
         "give it branches, and a norm for each of them or none",
     ),
+    *LOOP_RULES,
 )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from anyformer.errors import SpecError
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from anyformer.spec.model import Stack, Sublayer
 
 
+Order = Literal["sequence", "cycle", "cycle_reverse", "middle_cycle", "middle_sequence"]
+
+
 @node
 class Plain:
     """Every application has a block of its own."""
@@ -23,12 +26,13 @@ class Plain:
 class Shared:
     """`unique` blocks for all applications (arXiv:2104.06022; ALBERT is sequence).
 
-    For A, B, C over six: sequence AABBCC, cycle ABCABC, cycle_reverse ABCCBA; middle_cycle keeps
-    the first and the last block apart and cycles the others between them.
+    For A, B, C over six: sequence AABBCC, cycle ABCABC, cycle_reverse ABCCBA; middle_cycle and
+    middle_sequence keep the first and the last block apart, and the others go round or run on
+    between them (arXiv:2507.10524).
     """
 
     unique: Positive
-    order: Literal["sequence", "cycle", "cycle_reverse", "middle_cycle"] = "sequence"
+    order: Order = "sequence"
 
 
 @node
@@ -73,7 +77,8 @@ class Explicit:
 
 
 Schedule = Plain | Shared | Looped | Superblocks | Sandwich | Explicit
-Own = Literal["norm", "gain", "relative", "attention", "cross", "feedforward"]
+Own = Literal["norm", "gain", "relative", "attention", "cross", "feedforward", "out", "down"]
+LAST = ("out", "down")  # the last maps of attentions and of feed-forward
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,72 @@ def layout(stack: Stack) -> Layout:
     loras = tuple(stack.lora if order.count(i) > 1 else None for i in order)
     lenders = tuple(order.index(i) for i in order)
     return Layout(blocks, tuple(range(len(order))), lenders, loras)
+
+
+@dataclass(frozen=True)
+class Ring:
+    """The applications that a stack runs in rounds: the first, how many a round has, and rounds."""
+
+    first: int
+    size: int
+    rounds: int
+
+    @property
+    def end(self) -> int:
+        """The first application behind the loop."""
+        return self.first + self.size * self.rounds
+
+
+def turns(stack: Stack) -> tuple[tuple[int, int], ...]:
+    """For each application: the one that first ran its block, and the times it ran before."""
+    plan = layout(stack)
+    order = [plan.lenders[b] for b in plan.schedule]
+    return tuple((order.index(b), order[:i].count(b)) for i, b in enumerate(order))
+
+
+def ring(stack: Stack) -> Ring | None:
+    """The rounds of a stack: blocks that run once, the same several again and again, then once."""
+    order = [first for first, _ in turns(stack)]
+    again = [i for i, b in enumerate(order) if order.count(b) > 1]
+    if not again:
+        return _once_round(stack)
+    core = order[again[0] : again[-1] + 1]
+    size = core.index(core[0], 1)
+    whole = len(set(core[:size])) == size and len(core) % size == 0
+    whole = whole and all(b == core[i % size] for i, b in enumerate(core))
+    return Ring(again[0], size, len(core) // size) if whole else None
+
+
+def _once_round(stack: Stack) -> Ring | None:
+    """The one round of a schedule that could have more."""
+    schedule, depth = stack.schedule, stack.depth
+    if isinstance(schedule, Looped):
+        return Ring(schedule.prelude, schedule.core, 1)
+    if isinstance(schedule, Shared) and schedule.unique == depth:
+        if schedule.order == "cycle" or depth == 1:
+            return Ring(0, depth, 1)
+        if schedule.order == "middle_cycle" and depth > 2:
+            return Ring(1, depth - 2, 1)
+    return None
+
+
+def with_rounds(stack: Stack, rounds: int) -> Stack:
+    """The stack with another number of rounds, as for more or fewer of them at test time."""
+    found = ring(stack)
+    if found is None or rounds < 1:
+        raise SpecError(
+            "another number of rounds, 1 at least, needs a schedule that goes round: "
+            "Looped(…), or Shared(unique=1) or Shared(order='cycle')"
+        )
+    depth = stack.depth + found.size * (rounds - found.rounds)
+    schedule = stack.schedule
+    if isinstance(schedule, Looped):
+        schedule = replace(schedule, loops=rounds)
+    elif not isinstance(schedule, Shared):
+        order = _order(schedule, stack.depth)
+        core = order[found.first : found.first + found.size] * rounds
+        schedule = Explicit(order=(*order[: found.first], *core, *order[found.end :]))
+    return replace(stack, depth=depth, schedule=schedule)
 
 
 def closing(stack: Stack) -> tuple[Norm, ...]:
@@ -146,6 +217,8 @@ def _shared(i: int, depth: int, unique: int, order: str) -> int:
         return depth - 1 - i if back else i % unique
     if i in (0, depth - 1) or unique < 3:
         return 0 if i == 0 else unique - 1 if i == depth - 1 else min(1, unique - 1)
+    if order == "middle_sequence":
+        return 1 + (i - 1) * (unique - 2) // (depth - 2)
     return 1 + (i - 1) % (unique - 2)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from anyformer.spec.attention import Attention
 from anyformer.spec.edit import get, override
@@ -10,6 +11,7 @@ from anyformer.spec.feedforward import FeedForward
 from anyformer.spec.lora import Lora
 from anyformer.spec.model import Model, Stack, Sublayer
 from anyformer.spec.parallel import Leaf, Parallel
+from anyformer.spec.schedule import LAST
 
 Where = tuple[str, Model, Stack, Sublayer, Attention]
 
@@ -120,7 +122,17 @@ def lora_of(lora: Lora | None, own: tuple[str, ...], sub: Sublayer, dim: int) ->
     """The LoRA of a sublayer: none where its branch is its own, or has no weight that is named."""
     if lora is None or sub.kind in own:
         return None
+    if {*own} & {*lora.on}:
+        lora = replace(lora, on=tuple(name for name in lora.on if name not in own))
     return lora if any(updates(lora, leaf, dim) for leaf in sub.leaves) else None
+
+
+def own_maps(own: tuple[str, ...], sub: Sublayer, dim: int) -> dict[str, tuple[int, int, bool]]:
+    """The last map of a sublayer's branch, where it is its own though the others are shared."""
+    if sub.kind in own or isinstance(sub.branch, Parallel):
+        return {}
+    found = linears(sub.branch, dim)
+    return {name: found[name] for name in LAST if name in own and name in found}
 
 
 def sublayers(stack: Stack) -> list[Sublayer]:

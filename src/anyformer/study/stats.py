@@ -11,88 +11,21 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
+from anyformer.study.judgement import GATE, LEVEL, Comparison, Gap, Judgement, Noise
 from anyformer.study.reading import Reading, final, read
 from anyformer.study.results import Arm, Results
 from anyformer.study.student import quantile, two_sided
+from anyformer.study.verdicts import pronounce
 
-Verdict = Literal["helps", "hurts", "no evidence", "inconclusive", "diverged"]
+__all__ = ["Comparison", "Gap", "Judgement", "Noise", "holm", "interval", "judge"]
 
-LEVEL = 0.05  # of corrected p-values, and one less the intervals' confidence
-GATE = 5  # times the seeds' spread: what anchors must differ by
 _ROUNDING = 1e-12  # of the scores' size: a spread under it is arithmetic, not noise
-
-
-@dataclass(frozen=True)
-class Gap:
-    """How far the two anchors lie apart, and whether that is far enough to measure against."""
-
-    anchors: tuple[str, str]
-    size: float | None  # second less first; None: no seed has both
-    spread: float | None  # the larger of their deviations over seeds
-    wide: bool
-
-
-@dataclass(frozen=True)
-class Noise:
-    """How much the score moves when nothing changes."""
-
-    mean: float | None  # of the baseline at its best rate
-    sd: float | None  # of the baseline over seeds
-    seeds: int
-    repeats: float | None  # deviation of runs that repeat each other, pooled
-    groups: int  # of such runs
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A variant against the baseline, each at its own best learning rate."""
-
-    variant: str
-    baseline: str
-    lr: float | None
-    seeds: tuple[int, ...]  # that both have
-    differences: tuple[float, ...]  # variant less baseline, by seed
-    mean: float | None = None
-    sd: float | None = None
-    low: float | None = None  # the 95 % interval of the mean
-    high: float | None = None
-    p: float | None = None
-    corrected: float | None = None
-    verdict: Verdict = "inconclusive"
-    words: str = ""
-    edge: bool = False  # its best rate or the baseline's lies at the edge of a grid
-    recovered: float | None = None  # share of the gap from the first anchor to the second
-    share: tuple[float, float] | None = None  # the 95 % interval of that share
-    diverged: tuple[int, ...] = ()  # seeds at the best rate; at any where none ended well
-
-    @property
-    def half(self) -> float | None:
-        """Half the width of the interval."""
-        return None if self.low is None or self.high is None else (self.high - self.low) / 2
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """What a study says: a comparison for each variant, and the noise they stand against."""
-
-    comparisons: tuple[Comparison, ...]
-    noise: Noise
-    best: dict[str, float]  # the learning rate of each variant that has one
-    readings: dict[str, Reading]
-    gap: Gap | None = None
-
-    def of(self, variant: str) -> Comparison | None:
-        """The comparison of a variant; None for the baseline."""
-        return next((c for c in self.comparisons if c.variant == variant), None)
 
 
 def judge(results: Results) -> Judgement:
     """Compare each variant with the baseline; verdicts in words."""
-    from anyformer.study.verdicts import pronounce
-
     readings = {arm.name: read(results, arm.name) for arm in results.arms}
     gap = _gap(readings, results.anchors)
     found = [
@@ -184,7 +117,8 @@ def _gap(readings: Mapping[str, Reading], anchors: tuple[str, str] | None) -> Ga
     if not both or not spreads:
         return Gap(anchors=anchors, size=None, spread=None, wide=False)
     size, spread = statistics.fmean(second[s] - first[s] for s in both), max(spreads)
-    return Gap(anchors=anchors, size=size, spread=spread, wide=abs(size) >= GATE * spread > 0)
+    wide = size != 0 and abs(size) >= GATE * spread
+    return Gap(anchors=anchors, size=size, spread=spread, wide=wide)
 
 
 def _recovered(

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from anyformer.study.judgement import GATE, LEVEL, Comparison, Gap, Judgement, Verdict
 from anyformer.study.reading import Reading
 from anyformer.study.results import Results
-from anyformer.study.stats import GATE, LEVEL, Comparison, Gap, Judgement, Verdict
 
 
 def pronounce(comparison: Comparison, judged: Judgement, results: Results) -> Comparison:
@@ -72,8 +72,8 @@ def _narrow(gap: Gap) -> str:
         return f"the anchors {first} and {second} have too few runs to measure their gap"
     places = decimals(gap.spread)
     return (
-        f"the anchors {first} and {second} differ by {abs(gap.size):.{places}f}, under {GATE} times "
-        f"the seeds' spread ({gap.spread:.{places}f})"
+        f"the anchors {first} and {second} differ by {abs(gap.size):.{places}f}, "
+        f"under {GATE} times the seeds' spread ({gap.spread:.{places}f})"
     )
 
 
@@ -89,7 +89,9 @@ def _asides(reading: Reading) -> Iterable[str]:
 
 
 def _at(seeds: Mapping[float, tuple[int, ...]]) -> str:
-    return " and ".join(f"at {rate(lr)} ({seed_words(which)})" for lr, which in seeds.items())
+    return " and ".join(
+        f"at learning rate {rate(lr)} ({seed_words(which)})" for lr, which in seeds.items()
+    )
 
 
 def seed_words(seeds: Iterable[int]) -> str:
@@ -112,13 +114,14 @@ def amount(c: Comparison, signed: bool = True) -> str:
     """A mean difference with half its interval, rounded to what the interval allows."""
     if c.mean is None:
         return "not known"
-    places = decimals(c.half if c.half else abs(c.mean))
+    places = decimals(max(c.half or 0, abs(c.mean) / (1000 if c.half else 10)))
     told = number(c.mean, places, signed)
     return told if c.half is None else f"{told} ± {c.half:.{places}f}"
 
 
 def number(value: float, places: int, signed: bool = False) -> str:
     """A number with so many decimals and a true minus sign."""
+    value = round(value, places) + 0.0  # no −0.00
     return f"{value:{'+' if signed else ''}.{places}f}".replace("-", "−")
 
 

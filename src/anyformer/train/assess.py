@@ -37,7 +37,11 @@ from anyformer.train.works import (
 )
 
 CONTEXT = 512  # tokens read at once where the model has no limit
-BY_TOKEN = {"causal": "", "masked": "pseudo "}  # objectives whose loss is bits of every token
+BY_TOKEN = {
+    "causal": "",
+    "segments": "",
+    "masked": "pseudo ",
+}  # objectives whose loss is bits of every token
 
 
 def on_task(
@@ -87,7 +91,7 @@ def on_texts(
     if isinstance(bound, Task) or bound.reads == "records":
         raise InputError(f"{folder} is a model of {name}: name the task, and records of it")
     source = replace(source, held_out=0.0, segments=SEGMENTED.get(name))
-    if name == "causal" and "eos" in words.roles:
+    if name in ("causal", "segments") and "eos" in words.roles:
         source = replace(source, end="eos")
     samples, _ = source.open(words, bound, 0)
     found = measure.evaluate(Trainee(model, bound), samples, settings, _device(settings))

@@ -34,6 +34,7 @@ TOKENIZERS = {
     "denoising": ("bpe", "bart"),
     "translation-lm": ("bpe", "roberta"),
 }
+ENDED = ("causal", "segments", "multi-token", "control-codes")  # a token ends each text
 VOCAB = 4096
 SEGMENTED = {"next-sentence": "sentence", "sentence-order": "sentence", "denoising": "sentence"}
 
@@ -75,7 +76,9 @@ def gather(wish: Wish) -> Gathered:
     words = same(_tokenizer(wish, name_of(plan), material) if ranks.rank() == 0 else None)
     material = _ended(material, name_of(plan), words)
     plan = _with_context(plan, material)
-    model = loaded if loaded is not None else fitted(wish.model, wish.options, plan, words, material)
+    model = (
+        loaded if loaded is not None else fitted(wish.model, wish.options, plan, words, material)
+    )
     spec = model.spec if isinstance(model, Model) else model
     samples = material.open(words, plan.bind(words, spec), wish.settings.seed, wish.progress)
     return Gathered(model, plan, words, material, samples, wish.settings)
@@ -141,7 +144,7 @@ def _ended(
     material: TextSource | RecordSource, name: str, words: Tokenizer
 ) -> TextSource | RecordSource:
     """The texts with a token behind each, where the objective learns to end them."""
-    learns = isinstance(material, TextSource) and name in ("causal", "multi-token", "control-codes")
+    learns = isinstance(material, TextSource) and name in ENDED
     return S.override(material, "end", "eos") if learns and "eos" in words.roles else material
 
 

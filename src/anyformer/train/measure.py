@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from anyformer.data.order import generator
+from anyformer.data.order import late
 from anyformer.data.samples import Samples
 from anyformer.errors import InputError
-from anyformer.objectives.base import Batch, Objective, Trainee
+from anyformer.objectives.base import Batch, Objective, Result, Trainee
 from anyformer.train.ranks import Spread, alone, seed
 from anyformer.train.settings import Settings
 from anyformer.train.step import DTYPES, Sums
@@ -64,21 +64,29 @@ def _sums(
     for at in range(0, most, micro):
         mine = rows[at : at + micro]
         batch = _batch(objective, samples, mine or range(1))
-        found = spread.module({k: v.to(device) for k, v in batch.items()})
+        found = _read(spread, {k: v.to(device) for k, v in batch.items()})
         if mine:
-            sums.add(found)
+            sums.add(*found)
             counts = objective.counts(batch)
             total += torch.tensor([float(counts[n]) for n in weights], dtype=torch.float64)
         elif not sums.losses:  # fewer rows than ranks: the names are needed, not the numbers
-            sums.add(found)
+            sums.add(*found)
             sums.losses = {k: torch.zeros_like(v) for k, v in sums.losses.items()}
             nothing = lambda pair: (torch.zeros_like(pair[0]), torch.zeros_like(pair[1]))
             sums.metrics = {k: nothing(v) for k, v in sums.metrics.items()}
     return sums.told(spread, spread.sum(total.to(device))).read()
 
 
+def _read(spread: Spread, batch: Batch) -> list[Result]:
+    """What the pieces of a batch give, read in turn."""
+    found: list[Result] = []
+    for piece in spread.trainee.objective.pieces(batch):
+        found.append(spread.module({**piece, **(found[-1].carry if found else {})}))
+    return found
+
+
 def _batch(objective: Objective, samples: Samples, rows: range) -> Batch:
-    return objective.collate([objective.example(samples, i, generator(SEED, i)) for i in rows])
+    return objective.collate([objective.example(samples, i, late(SEED, i)) for i in rows])
 
 
 def _device(spread: Spread) -> torch.device:

@@ -137,6 +137,11 @@ def _shard(trainee: Trainee, mesh: DeviceMesh, settings: Settings) -> None:
                 f"layer_dropout={stack.spec.layer_dropout} with shards: ranks would leave out "
                 "different blocks. Take spreading.kind='ddp', or layer_dropout=0"
             )
+        if isinstance(stack, Stack) and stack.spec.loop and stack.spec.loop.drawn != "fixed":
+            raise SpecError(
+                f"loop.drawn={stack.spec.loop.drawn!r} with shards: ranks would run different "
+                "rounds. Take spreading.kind='ddp', or loop.drawn='fixed'"
+            )
     cuda = next(trainee.parameters()).device.type == "cuda"
     half = settings.precision == "bfloat16" and cuda
     policy = MixedPrecisionPolicy(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,15 +46,16 @@ class Sums:
         self.losses: dict[str, Tensor] = {}
         self.metrics: dict[str, tuple[Tensor, Tensor]] = {}
 
-    def add(self, result: Result) -> None:
-        """Add what a micro-batch gave."""
-        for name, loss in result.losses.items():
-            value = loss.detach().double()
-            self.losses[name] = self.losses[name] + value if name in self.losses else value
-        for name, (top, count) in result.metrics.items():
-            pair = (top.detach().double(), count.detach().double())
-            old = self.metrics.get(name)
-            self.metrics[name] = pair if old is None else (old[0] + pair[0], old[1] + pair[1])
+    def add(self, *results: Result) -> None:
+        """Add what micro-batches, or pieces of one, gave."""
+        for result in results:
+            for name, loss in result.losses.items():
+                value = loss.detach().double()
+                self.losses[name] = self.losses[name] + value if name in self.losses else value
+            for name, (top, count) in result.metrics.items():
+                pair = (top.detach().double(), count.detach().double())
+                old = self.metrics.get(name)
+                self.metrics[name] = pair if old is None else (old[0] + pair[0], old[1] + pair[1])
 
     def told(self, spread: Spread, counts: Tensor, *others: Tensor) -> Told:
         """loss, each term and each metric over all ranks; others are summed over them as they are.
@@ -117,8 +119,7 @@ class Stepper:
         scales = self._scales(counts)
         try:
             for i, batch in enumerate(batches):
-                self.spread.sync(i + 1 == len(batches))
-                self._accumulate(self.move(batch), scales, sums)
+                self._read(self.move(batch), scales, sums, i + 1 == len(batches))
         except (RuntimeError, MemoryError) as error:
             self.optimisers.zero()
             if (found := out_of_memory(error, self.settings)) is None:
@@ -137,13 +138,26 @@ class Stepper:
         pairs = zip(self.weights.items(), numbers, strict=True)
         return {name: weight * factor / n for (name, weight), n in pairs}
 
-    def _accumulate(self, batch: Batch, scales: dict[str, float | Tensor], sums: Sums) -> None:
+    def _read(
+        self, batch: Batch, scales: dict[str, float | Tensor], sums: Sums, last: bool
+    ) -> None:
+        """All pieces of a batch in turn; after the last one of the last batch ranks meet."""
+        pieces, carry = self.spread.trainee.objective.pieces(batch), {}
+        for i, piece in enumerate(pieces):
+            self.spread.sync(last and i + 1 == len(pieces))
+            carry = self._accumulate({**piece, **carry}, scales, sums)
+
+    def _accumulate(
+        self, batch: Batch, scales: dict[str, float | Tensor], sums: Sums
+    ) -> dict[str, Any]:
+        """Gradients and sums of one piece; returns what the next is read with."""
         with self.autocast():
             result = self.spread.module(batch)
         terms = [result.losses[name] * scale for name, scale in scales.items()]
         loss = terms[0] if len(terms) == 1 else torch.stack([t.reshape(()) for t in terms]).sum()
         self.scaler.scale(loss).backward()
         sums.add(result)
+        return result.carry
 
     def _update(self, step: int, factor: float) -> Tensor:
         """Clip, update, average; returns the norm of the gradient before it was clipped."""

@@ -219,10 +219,10 @@ def _linears(part: nn.Module) -> dict[str, nn.Module]:
 
 
 def _with_lora(module: nn.Module) -> set[nn.Module]:
-    """Branches that an application adds its own low-rank maps to."""
+    """Branches that an application adds its own maps to, or has some of its own for."""
     found: set[nn.Module] = set()
     for sublayer in module.modules():
-        if isinstance(sublayer, Sublayer) and sublayer.lora is not None:
+        if isinstance(sublayer, Sublayer) and (sublayer.lora or sublayer.maps) is not None:
             branch = sublayer.used[0]
             found |= set(branch.branches) if isinstance(branch, Parallel) else {branch}
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anyformer import spec as S
-from anyformer.checkpoint.conversions import attention, embed, feedforward
+from anyformer.checkpoint.conversions import attention, embed, feedforward, loop
 from anyformer.checkpoint.conversions.base import Part, Piece, Step, biases, mean
 from anyformer.checkpoint.conversions.norm import norms
 
@@ -18,7 +18,7 @@ STEPS: dict[type, tuple[Step, ...]] = {
     ),
     S.FeedForward: (feedforward.gating, feedforward.hidden),
     tuple: (attention.relatives,),  # of relative parts
-    S.Stack: (embed.untied,),
+    S.Stack: (embed.untied, loop.steps, loop.routes),
     S.Embed: (
         embed.vocabulary,
         embed.positions,

@@ -164,7 +164,7 @@ def relatives(part: Part) -> None:
             part.pieces[f"relative.{i}.{name.split('.', 2)[2]}"] = piece
         before = old[at]
         if isinstance(before, S.Shaw) and isinstance(wanted, S.Shaw):
-            clips = (before.clip,) * 2, (wanted.clip,) * 2
+            clips = (before.clip, before.clip), (wanted.clip, wanted.clip)
             _clip(part, f"relative.{i}.table", *clips)
         if isinstance(before, S.XLTable) and isinstance(wanted, S.XLTable):
             for name in ("table", "scalars"):
