@@ -6,7 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from anyformer import spec as S
-from tests.laws import law_backends, law_counts, law_edges, law_order, law_padding, law_training
+from tests.laws import (
+    law_backends,
+    law_counts,
+    law_edges,
+    law_order,
+    law_padding,
+    law_recursion,
+    law_training,
+)
 from tests.laws import law_trips as trips
 from tests.laws.crossed import law_accepted
 
@@ -50,4 +58,6 @@ LAWS = {
         law_training.law_layer_dropout, law_training.skips_and_remembers, causal=True
     ),
     "training: reversible": Law(law_training.law_reversible, law_training.reversible),
+    "recursion: unrolled": Law(law_recursion.law_unrolled, law_recursion.unrolls),
+    "recursion: rounds": Law(law_recursion.law_rounds, law_recursion.goes_round),
 }

@@ -66,6 +66,23 @@ SPECS = {
         S.FeedForward(gated=True),
         stack={"schedule": S.Shared(unique=1), "lora": S.Lora(rank=2, bias=True)},
     ),
+    **{
+        f"loop {kind}": model_of(
+            S.Attention(heads=2),
+            S.FeedForward(),
+            stack={
+                "schedule": S.Shared(unique=1),
+                "own": ("out", "down"),
+                "loop": S.Loop(step="learned", inject=inject, halt=halt),
+            },
+            head=S.Vocabulary(),
+        )
+        for kind, inject, halt in (
+            ("act", "concat", S.Act()),
+            ("exit", "gated", S.Exit()),
+            ("route", "stable", S.Route()),
+        )
+    },
     "parallel": model_of(S.Parallel(branches=(S.Attention(heads=2), S.FeedForward()))),
     "choices": model_of(S.FeedForward(), head=S.Choices(hidden=5)),
     "span": model_of(S.FeedForward(), head=S.Span()),
@@ -126,6 +143,16 @@ def test_matrices_are_normal_and_biases_zero():
             assert module.weight.std().item() == pytest.approx(0.05, rel=0.1)
             assert (module.bias == 0).all()
     assert model.embed.token.weight.std().item() == pytest.approx(0.05, rel=0.1)
+
+
+def test_branch_outputs_of_shared_blocks_shrink_with_applications():
+    stack = {"schedule": S.Shared(unique=1), "own": ("down",)}
+    init = S.Init(std=0.02, depth_scaled=True)
+    spec = model_of(S.Attention(heads=2), S.FeedForward(), dim=128, init=init, stack=stack)
+    model = build(S.override(spec, "stack.depth", 8))
+    first, second = model.stack.blocks[:2]
+    for last in (first[0].branch.out, first[1].branch.down, second[1].maps["down"]):
+        assert last.weight.std().item() == pytest.approx(0.02 / math.sqrt(16), rel=0.1)
 
 
 def test_branch_outputs_shrink_with_depth():

@@ -198,3 +198,10 @@ def test_own_parts_of_unshared_layers_are_all_parts(name):
     assert layout(spec.stack).lenders == (0, 1, 2)
     assert not closing(spec.stack)
     assert anyformer.count(spec).parameters == anyformer.count(plain).parameters
+
+
+@both
+def test_layers_without_feed_forward(name):
+    spec = recipe(name, **SIZES, depth=3, feedforward=False)
+    assert [sub.kind for sub in spec.stack.block] == ["attention"]
+    assert anyformer.count(spec).parameters < anyformer.count(recipe(name, **SIZES)).parameters

@@ -66,7 +66,7 @@ def weigh_of(spec: S.Weigh) -> W.Weigh | None:
     return {S.Entmax15: W.entmax15, S.Sparsemax: W.sparsemax}.get(type(spec))
 
 
-NARROW = 256  # the widest model whose q, k and v are one product; see benchmarks/NOTES.md
+NARROW, MANY = 256, 256  # q, k and v are one product: the widest model, the fewest positions
 
 
 def _bare(map: nn.Module) -> bool:
@@ -168,7 +168,7 @@ class Attention(Fresh):
     def _joined(self, x: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor] | None:
         """The same by one product, where small ones on a CPU would cost more than the joining."""
         many = x.shape[0] * x.shape[1]
-        if x.device.type != "cpu" or self.dim > NARROW or many < self.dim or call.lora:
+        if x.device.type != "cpu" or self.dim > NARROW or many < MANY or call.lora:
             return None
         if call.source is not None or call.length != x.shape[1] or self.spec.infused is not None:
             return None

@@ -171,14 +171,17 @@ def with_rounds(stack: Stack, rounds: int) -> Stack:
             "Looped(…), or Shared(unique=1) or Shared(order='cycle')"
         )
     depth = stack.depth + found.size * (rounds - found.rounds)
-    schedule = stack.schedule
-    if isinstance(schedule, Looped):
-        schedule = replace(schedule, loops=rounds)
-    elif not isinstance(schedule, Shared):
-        order = _order(schedule, stack.depth)
-        core = order[found.first : found.first + found.size] * rounds
-        schedule = Explicit(order=(*order[: found.first], *core, *order[found.end :]))
-    return replace(stack, depth=depth, schedule=schedule)
+    order = _order(stack.schedule, stack.depth)
+    core = order[found.first : found.first + found.size] * rounds
+    explicit = Explicit(order=(*order[: found.first], *core, *order[found.end :]))
+    looped = Looped(
+        prelude=found.first, core=found.size, coda=stack.depth - found.end, loops=rounds
+    )
+    for schedule in (stack.schedule, looped) if isinstance(stack.schedule, Shared) else (looped,):
+        made = replace(stack, depth=depth, schedule=schedule)
+        if _order(schedule, depth) == explicit.order and ring(made) is not None:
+            return made
+    return replace(stack, depth=depth, schedule=explicit)
 
 
 def closing(stack: Stack) -> tuple[Norm, ...]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from anyformer.errors import StudyError
 from anyformer.spec import from_dict, to_dict
+from anyformer.study import again
 from anyformer.study.nodes import FlopBudget, Study, rates_of
 from anyformer.study.plan import Trial
 from anyformer.study.results import Arm, Outcome, Point, Results
@@ -63,6 +65,10 @@ def _outcome(home: Path, key: str, trial: Trial, arm: Arm) -> Outcome:
         told = {"status": "running" if (folder / log.METRICS).is_file() else "waiting"}
     history = log.read(folder)
     text = folder / SAMPLE
+    points, (more, note) = _points(history, _seconds(folder), arm), again.read(folder)
+    if points and more:
+        last = points[-1]
+        points = (*points[:-1], replace(last, scores={**last.scores, **more}))
     return Outcome(
         variant=trial.variant,
         seed=trial.seed,
@@ -70,13 +76,14 @@ def _outcome(home: Path, key: str, trial: Trial, arm: Arm) -> Outcome:
         key=key,
         status=told["status"],
         reason=told.get("reason"),
-        points=_points(history, _seconds(folder), arm),
+        points=points,
         training=tuple(
             (int(r["step"]), float(r["loss"]))
             for r in history
             if "loss" in r and not isinstance(r["loss"], str)
         ),
         sample=text.read_text("utf-8") if text.is_file() else None,
+        note=note,
     )
 
 

@@ -21,6 +21,7 @@ from anyformer.model.count import count
 from anyformer.objectives.registry import default_for, fit, name_of
 from anyformer.recipes.registry import options
 from anyformer.spec.walk import models
+from anyformer.study.equal import equal
 from anyformer.study.match import matched, with_hidden
 from anyformer.study.nodes import (
     FlopBudget,
@@ -30,7 +31,9 @@ from anyformer.study.nodes import (
     TokenBudget,
     Variant,
     check,
+    match_of,
     rates_of,
+    target_of,
 )
 from anyformer.study.results import Arm
 from anyformer.study.words import chosen, put
@@ -102,23 +105,35 @@ def ground(study: Study, home: Path) -> Ground:
 def specs(study: Study, on: Ground) -> dict[str, S.Model]:
     """The spec of each variant, with the sizes that the match asks for."""
     check(study)
-    plain = {v.name: _spec(study, v, on) for v in study.variants}
-    first = study.variants[0].name
-    found = dict(plain)
-    if study.match is not None:
-        for v in study.variants[1:]:
-            if v.matched:
-                found[v.name] = _matched(study, v, on, plain[first])
+    known, found = {v.name: v for v in study.variants}, dict[str, S.Model]()
+    for name in known:
+        _resolve(study, known, on, name, found)
+    found = {name: found[name] for name in known}
     if not study.twins:
-        _refuse_twins(found)
+        _refuse_twins(study, found)
     return found
 
 
-def _matched(study: Study, v: Variant, on: Ground, baseline: S.Model) -> S.Model:
-    assert study.match is not None
+def _resolve(
+    study: Study, known: dict[str, Variant], on: Ground, name: str, found: dict[str, S.Model]
+) -> S.Model:
+    """The spec of a variant, behind those that it is matched to."""
+    if name not in found:
+        v, target = known[name], target_of(study, known[name])
+        if target is None:
+            found[name] = _spec(study, v, on)
+        else:
+            other = _resolve(study, known, on, target, found)
+            found[name] = _matched(study, v, on, other)
+    return found[name]
+
+
+def _matched(study: Study, v: Variant, on: Ground, target: S.Model) -> S.Model:
+    match = match_of(study, v)
+    assert match is not None
     build = lambda width, hidden: _spec(study, v, on, width, hidden)
     try:
-        return matched(study.match, build, baseline, on.context)
+        return matched(match, build, target, on.context)
     except StudyError as error:
         raise StudyError(f"{v.name}: {error}") from error
 
@@ -140,7 +155,7 @@ def _spec(
     try:
         spec = put(fitted(name, given, on.plan, on.words, on.material), name, v.words)
         spec = spec if hidden is None else with_hidden(spec, hidden)
-        return S.check(fit(on.plan, spec))
+        return S.check(fit(plan_of(on, v), spec))
     except SpecError as error:
         raise StudyError(f"variant {v.name!r}: {error}") from error
 
@@ -159,13 +174,21 @@ def _pairs(words: Sequence[str]) -> dict[str, Any]:
     return {key: S.parse(value) for key, _, value in parts}
 
 
-def _refuse_twins(found: dict[str, S.Model]) -> None:
-    seen: dict[str, str] = {}
-    for name, spec in found.items():
-        twin = seen.setdefault(S.to_json(spec), name)
-        if twin != name:
+def plan_of(on: Ground, v: Variant) -> Any:
+    """The objective of a variant: the study's, with what the variant asks of it."""
+    found = on.plan
+    for path, value in _pairs(v.asks).items():
+        found = S.override(found, path, value)
+    return found
+
+
+def _refuse_twins(study: Study, found: dict[str, S.Model]) -> None:
+    seen: dict[tuple[Any, ...], str] = {}
+    for v in study.variants:
+        twin = seen.setdefault((S.to_json(found[v.name]), v.spends, v.asks), v.name)
+        if twin != v.name:
             raise StudyError(
-                f"{twin!r} and {name!r} are the same model: leave one out, or change it; to see "
+                f"{twin!r} and {v.name!r} are the same model: leave one out, or change it; to see "
                 "the noise of one model, give more seeds"
             )
 
@@ -176,25 +199,42 @@ def arms(study: Study, on: Ground, found: dict[str, S.Model], seconds: float = 0
     `seconds` is what one step of every run takes together: what a budget of minutes is divided by.
     """
     baseline = found[study.variants[0].name]
-    made: list[Arm] = []
+    made: dict[str, Arm] = {}
     for name, spec in found.items():
         told = count(spec, on.context)
         tokens = study.settings.batch * told.length
         flops = told.flops / told.length
-        made.append(
-            Arm(
-                name=name,
-                changes=tuple(str(line) for line in S.diff(baseline, spec)),
-                spec=S.to_dict(spec),
-                parameters=told.parameters,
-                non_embedding=told.non_embedding,
-                applied=count(_untied(spec), on.context).parameters,
-                flops=flops,
-                steps=_steps(study, tokens, flops, seconds),
-                tokens=tokens,
-            )
+        made[name] = Arm(
+            name=name,
+            changes=tuple(str(line) for line in S.diff(baseline, spec)),
+            spec=S.to_dict(spec),
+            parameters=told.parameters,
+            non_embedding=told.non_embedding,
+            applied=count(_untied(spec), on.context).parameters,
+            flops=flops,
+            steps=_steps(study, tokens, flops, seconds),
+            tokens=tokens,
         )
-    return made
+    known = {v.name: v for v in study.variants}
+    for v in study.variants:
+        made[v.name] = replace(made[v.name], steps=_spent(known, made, v, study.evaluations))
+    return [replace(arm, equal=equal(study, arm, made)) for arm in made.values()]
+
+
+def _spent(known: dict[str, Variant], made: dict[str, Arm], v: Variant, least: int) -> int:
+    """The steps of a variant: its own, or those that cost what the variant it names costs."""
+    arm = made[v.name]
+    if v.spends is None:
+        return arm.steps
+    other = made[v.spends]
+    whole = _spent(known, made, known[v.spends], least) * other.flops * other.tokens
+    steps = round(whole / (arm.flops * arm.tokens))
+    if steps < least:
+        raise StudyError(
+            f"{v.name} can take {steps} steps for what {v.spends} costs, fewer than its {least} "
+            "evaluations: raise the budget"
+        )
+    return steps
 
 
 def _steps(study: Study, tokens: int, flops: float, seconds: float) -> int:
@@ -250,14 +290,17 @@ def settings_of(study: Study, arm: Arm, seed: int, lr: float) -> Settings:
 
 def trial(study: Study, on: Ground, arm: Arm, seed: int, lr: float) -> Trial:
     """A run of a variant."""
+    v = next(v for v in study.variants if v.name == arm.name)
+    again = {"lengths": list(study.lengths), "retests": list(study.retests)}
     content = {
         "spec": arm.spec,
-        "objective": S.to_dict(on.plan),
+        "objective": S.to_dict(plan_of(on, v)),
         "source": S.to_dict(on.material),
         "data": {k: v for k, v in on.data.items() if k != "what"},
         "settings": S.to_dict(settings_of(study, arm, seed, lr)),
         "version": anyformer.__version__,
         "kind": device_of(study.settings.device).type,
+        **{name: asked for name, asked in again.items() if asked},
     }
     return Trial(arm.name, seed, lr, content)
 

@@ -33,6 +33,7 @@ class Outcome:
     points: tuple[Point, ...] = ()
     training: tuple[tuple[int, float], ...] = ()  # step and loss of training
     sample: str | None = None  # text that the model wrote
+    note: str | None = None  # what else is to be known: an evaluation that wasn't possible
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ class Arm:
     flops: float  # of a forward pass, for each token
     steps: int
     tokens: int  # of each step
+    equal: str = ""  # what it has as much of as the baseline, in words; "": what the study says
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import shlex
 import shutil
 import statistics
 import sys
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,24 +56,37 @@ def run(
     jobs: int | None = None,
     by: str = "local",
     watch: Watch | None = None,
+    minutes: float | None = None,
 ) -> Results:
     """Run a study in a folder, or what is left of it; finished runs are not repeated.
 
-    `jobs` runs share the cores, or the GPU; `by` is "local" or "ray".
+    `jobs` runs share the cores, or the GPU; `by` is "local" or "ray". After so many `minutes` runs
+    under way save and stop, and what was found so far is returned: run it again to go on.
     """
     known_or_raise(by, engine.ENGINES, "engine", StudyError)
-    folder = Path(home)
+    folder, end = Path(home), time.monotonic() + 60 * (minutes if minutes is not None else math.inf)
     many = jobs or engine.usual_jobs(device_of(study.settings.device).type)
     now = begun(check(study), folder, many)
-    heard = (lambda: watch(now.results())) if watch is not None else (lambda: None)
+
+    def heard() -> None:
+        if watch is not None:
+            watch(now.results())
+        if time.monotonic() > end:
+            raise _TimeUpError
+
     start = lambda: engine.ENGINES[by](folder, now.keys, many, heard)
-    start()
-    if study.tune == "first" and len(rates_of(study)) > 1:
-        _add(now, tuned(now))
+    with suppress(_TimeUpError):
         start()
+        if study.tune == "first" and len(rates_of(study)) > 1:
+            _add(now, tuned(now))
+            start()
     found = now.results()
     write(folder / RESULTS, to_json(found))
     return found
+
+
+class _TimeUpError(Exception):
+    """The time that a study was given is over."""
 
 
 def begun(study: Study, home: Path, jobs: int) -> Standing:
@@ -136,7 +152,9 @@ def probed(
     """Seconds of the clock that one step of every run takes together, measured in short runs."""
     assert isinstance(study.budget, TimeBudget)
     short = replace(study, budget=StepBudget(steps=PROBE_STEPS), evaluations=1)
-    arms = plan.arms(short, ground, specs)
+    made = plan.arms(short, ground, specs)
+    longer = {arm.name: arm.steps / PROBE_STEPS for arm in made}  # some take more steps than others
+    arms = [replace(arm, steps=PROBE_STEPS) for arm in made]
     place = home / PROBE
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(home / plan.TOKENIZER, place / plan.TOKENIZER)
@@ -148,7 +166,7 @@ def probed(
     steps = rest = 0.0
     for trial in trials:
         each, beside = _times(place, trial)
-        steps += each * runs / jobs
+        steps += each * longer[trial.variant] * runs / jobs
         # beside the steps a probe has its start and two evaluations
         rest += beside * runs / jobs * (study.evaluations + 1) / 2
     shutil.rmtree(place, ignore_errors=True)

@@ -32,7 +32,8 @@ def _verdict(c: Comparison, judged: Judgement, results: Results) -> tuple[Verdic
         return "no evidence", f"no evidence of a difference ({amount(c)}, {p_words(c.corrected)})"
     good = (c.mean < 0) == results.lower
     size = amount(replace(c, mean=abs(c.mean)), signed=False)
-    told = f"by {size} at equal {results.match} ({p_words(c.corrected)})"
+    same = results.arm(c.variant).equal or results.match
+    told = f"by {size} at equal {same} ({p_words(c.corrected)})"
     return ("helps", f"helps {told}") if good else ("hurts", f"hurts {told}")
 
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from anyformer import spec as S
 from anyformer.data.tokenizer import Tokenizer
-from anyformer.errors import AnyformerError, DivergedError
+from anyformer.errors import AnyformerError, DivergedError, StudyError
+from anyformer.study.again import reevaluate
 from anyformer.study.plan import TOKENIZER, Trial
 from anyformer.train.loop import CHECKPOINTS
 from anyformer.train.run import RECORD, Run, resume, train, write
@@ -55,7 +56,7 @@ def do(home: Path, key: str) -> str:
     status, reason = "done", None
     try:
         done = _trained(home, folder, kept(home, key))
-        _leave(folder, done)
+        _leave(folder, done, kept(home, key))
     except DivergedError as error:
         status, reason = "diverged", str(error)
     except AnyformerError as error:
@@ -73,19 +74,33 @@ def _trained(home: Path, folder: Path, trial: Trial) -> Run:
     plan = S.from_dict(told["objective"])
     bound = plan.bind(words, spec)
     samples = S.from_dict(told["source"]).open(words, bound, settings.seed)
+    _check_rows(samples[0].size, told["data"]["train"]["size"])
     if (folder / RECORD).exists():
         return resume(folder, samples, bound)
     return train(spec, samples, plan, folder, settings, words, source=told["source"])
 
 
-def _leave(folder: Path, done: Run) -> None:
-    """Judge what the run ended with, keep a sample, and drop what only going on needs."""
+def _check_rows(now: int, planned: int) -> None:
+    if now != planned:
+        raise StudyError(
+            f"{now} rows are there to train on, and the study began with {planned}: the data "
+            "changed, or asks= of the variant change how much is read, which has to be equal"
+        )
+
+
+def _leave(folder: Path, done: Run, trial: Trial) -> None:
+    """Judge what the run ended with, evaluate it otherwise where that is asked, keep a sample.
+
+    What only going on needs is dropped.
+    """
     last, first = done.validation.get("loss", math.nan), _first(done)
     if not math.isfinite(last) or last > first:
         raise DivergedError(f"the validation loss went from {first:.4g} to {last:.4g}")
     words, model = done.tokenizer(), done.model()
     if words is not None and writes(model.spec):
         write(folder / SAMPLE, sample(model, words))
+    if words is not None:
+        reevaluate(folder, model, words, trial.content)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
 
 

@@ -91,7 +91,8 @@ def _forest(results: Results, judged: Judgement, look: Mapping[str, Style]) -> l
 def _curves(
     results: Results, judged: Judgement, look: Mapping[str, Style], band: Band
 ) -> list[Chart]:
-    wanted: list[tuple[str, Axis]] = [(score, "tokens") for score in scores(results)[1:5]]
+    beside = [name for name in scores(results)[1:] if "@" not in name][:4]  # no curve: at the end
+    wanted: list[tuple[str, Axis]] = [(score, "tokens") for score in beside]
     wanted = [*((results.score, axis) for axis in AXES), *wanted]
     found = (_curve(results, judged, look, band, score, axis) for score, axis in wanted)
     return [chart for chart in found if chart is not None]
