@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from anyformer import spec as S
 from anyformer.objectives.registry import objective
 from anyformer.recipes import recipe
 from anyformer.train.settings import AdamW, Cosine, Evaluation, Saving, Settings
@@ -20,6 +21,9 @@ LOOPS = {
     **{"embed.dropout": 0.0, "stack.block.*.dropout": 0.0, "stack.block.0.branch.dropout": 0.0},
 }
 
+AROUND = {**WORDS, "depth": 4, "stack.schedule": S.Shared(unique=2, order="cycle")}
+LOOPED = S.Loop(step="learned", inject="concat", halt=S.Act(), keys="first")
+
 # Name -> recipe, its options, objective, its options, tokenizer.
 CASES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any], str | None]] = {
     "gpt2": ("gpt2", WORDS, "causal", {"cross": True}, "gpt2"),
@@ -33,6 +37,10 @@ CASES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any], str | None]] = 
     ),
     "albert": ("albert", {**WORDS, "width": 8}, "masked", {}, "albert"),
     "recursive-gpt2": ("recursive-gpt2", LOOPS, "causal", {"cross": True}, "gpt2"),
+    "looped": ("gpt2", {**AROUND, "stack.loop": LOOPED}, "causal", {"cross": True}, "gpt2"),
+    "exits": (
+        "gpt2", {**AROUND, "stack.loop": S.Loop(halt=S.Exit())}, "causal", {"cross": True}, "gpt2",
+    ),
     "qwen3": ("qwen3", {**BARE, "kv_heads": 2, "head_dim": 8}, "causal", {"cross": True}, "gpt2"),
     "one key head": ("llama", {**BARE, "kv_heads": 1}, "causal", {"cross": True}, "gpt2"),
     "deberta": ("deberta", WORDS, "masked", {}, "bert"),

@@ -70,7 +70,7 @@ def test_the_page_says_what_was_found(text):
     read = " ".join("".join(_Reader(text).text).split())
     for told in (
         "Does a small decoder gain from rotary positions",
-        "rotary helps by 0.060 ± 0.005 (p = 0.001)",
+        "rotary helps by 0.060 ± 0.011 (p < 0.001)",
         "no evidence of a difference for t5 bias",
         "43 of 45 runs are done, 1 diverged, 1 to come",
         "the loss was nan at step 431",

@@ -8,6 +8,7 @@ import statistics
 import pytest
 
 from anyformer.errors import InputError
+from anyformer.study.pool import above
 from anyformer.study.results import Point
 from anyformer.study.stats import holm, interval, judge
 from tests.study.fake import arm, changed, many, run, study, table
@@ -136,12 +137,35 @@ def test_no_share_of_a_gap_within_noise():
     assert not found.gap.wide and found.of("tied").recovered is None
 
 
-def test_noise_is_seldom_taken_for_an_effect():
-    rng = random.Random(1)
-    names = {name: 0.0 for name in ("base", "b", "c", "d", "e")}
-    studies = [judge(_simulated(rng, names)) for _ in range(400)]
-    wrong = sum(any(c.verdict in ("helps", "hurts") for c in s.comparisons) for s in studies)
-    assert wrong / 400 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 400)
+def _wrong(rng, names, odd=None, seeds=3, studies=400):
+    """The share of studies of variants that change nothing in which any is said to."""
+    wrong = 0
+    for _ in range(studies):
+        results = _simulated(rng, names, seeds)
+        if odd is not None:
+            for run in results.of(odd):
+                value = run.points[-1].scores["loss"] + rng.gauss(0, 0.02)  # 5 times the variance
+                results = changed(
+                    results, odd, run.seed, LR, points=(Point(1, 1, 1, 1, {"loss": value}),)
+                )
+        wrong += any(c.verdict in ("helps", "hurts") for c in judge(results).comparisons)
+    return wrong / studies
+
+
+NAMES = {name: 0.0 for name in ("base", "b", "c", "d", "e")}
+SLACK = 2 * math.sqrt(0.05 * 0.95 / 400)
+
+
+@pytest.mark.parametrize("odd", [None, "c"])
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_noise_is_seldom_taken_for_an_effect(odd, seeds):
+    assert _wrong(random.Random(1), NAMES, odd, seeds) <= 0.05 + SLACK
+
+
+def test_nor_where_the_baseline_scatters_more():
+    assert (
+        _wrong(random.Random(1), NAMES, "base") <= 0.08 + SLACK
+    )  # an upper bound is not kept here
 
 
 def test_nor_with_a_grid_of_rates():
@@ -158,15 +182,107 @@ def test_nor_with_a_grid_of_rates():
 @pytest.mark.parametrize("lower", [True, False])
 def test_an_effect_is_found(lower):
     rng = random.Random(3)
-    effects = {"base": 0.0, "worse": 0.2, "better": -0.2, "same": 0.0}
+    effects = {"base": 0.0, "worse": 0.05, "better": -0.05, "same": 0.0, "other": 0.0}
     studies = [
         judge(dataclasses.replace(_simulated(rng, effects), lower=lower)) for _ in range(100)
     ]
     told = [{c.variant: c.verdict for c in s.comparisons} for s in studies]
     helps, hurts = ("better", "worse") if lower else ("worse", "better")
-    assert sum(t[helps] == "helps" for t in told) >= 85
+    assert sum(t[helps] == "helps" for t in told) >= 85  # 5 deviations; 39 by plain paired t-tests
     assert sum(t[hurts] == "hurts" for t in told) >= 85
     assert not any(t[helps] == "hurts" or t[hurts] == "helps" for t in told)
+
+
+def test_an_effect_is_found_beside_a_variant_that_scatters():
+    rng, found = random.Random(5), 0
+    for _ in range(100):
+        results = _simulated(
+            rng, {"base": 0.0, "better": -0.05, "same": 0.0, "wild": 0.0, "e": 0.0}
+        )
+        for seed, shift in zip((1, 2, 3), (-0.3, 0.3, 0.0), strict=True):
+            results = changed(
+                results, "wild", seed, LR, points=(Point(1, 1, 1, 1, {"loss": 2 + shift}),)
+            )
+        judged = judge(results)
+        found += judged.of("better").verdict == "helps" and judged.pool.apart == ("wild",)
+    assert found >= 75
+
+
+def test_the_noise_of_all_arms_together():
+    values = {"a": [1.0, 2.0, 3.0], "b": [1.1, 2.3, 3.2], "c": [1.0, 2.1, 2.9]}
+    judged = judge(table({n: {LR: v} for n, v in values.items()}))
+    rows = list(values.values())
+    columns = [statistics.fmean(c) for c in zip(*rows, strict=True)]
+    squares = sum(
+        (v - statistics.fmean(r) - m + statistics.fmean(columns)) ** 2
+        for r in rows
+        for v, m in zip(r, columns, strict=True)
+    )
+    assert judged.pool.sd == pytest.approx(math.sqrt(squares / 4))
+    assert judged.pool.freedom == 4 and judged.pool.arms == ("a", "b", "c")
+    found = judged.of("c")
+    sd = math.sqrt(2) * judged.pool.sd
+    half = 2.776445 * sd / math.sqrt(3)
+    assert (found.pooled, found.freedom) == (True, 4)
+    assert (found.low, found.high) == pytest.approx((found.mean - half, found.mean + half))
+    own = interval(found.differences)
+    assert (found.own_low, found.own_high) == pytest.approx(own)
+    assert found.own_p == pytest.approx(1.0)
+
+
+def test_an_interval_is_never_narrower_than_its_own_differences_say():
+    values = {"a": [1.0, 2.0, 3.0], "b": [1.1, 2.3, 3.2], "c": [1.0, 2.1, 2.95]}
+    found = judge(table({n: {LR: v} for n, v in values.items()})).of("b")
+    assert found.half == pytest.approx(2.776445 * found.sd / math.sqrt(3))
+
+
+def test_an_arm_that_scatters_is_taken_out_and_named():
+    values = {n: [2.0 + i, 2.1 + i, 2.2 + i * 1.001] for i, n in enumerate("abcd")}
+    values["wild"] = [1.0, 3.0, 5.0]
+    judged = judge(table({n: {LR: v} for n, v in values.items()}))
+    wild, other = judged.of("wild"), judged.of("b")
+    assert judged.pool.apart == ("wild",) and "wild" not in judged.pool.arms
+    assert not wild.pooled and wild.freedom == 2 and wild.p == wild.own_p
+    assert "its seeds scatter more than those of others" in wild.words
+    assert other.pooled and "scatter" not in other.words
+
+
+def test_a_baseline_that_scatters_leaves_each_to_its_own_seeds():
+    values = {"wild": [1.0, 3.0, 5.0]}
+    values |= {n: [2.0 + i, 2.1 + i, 2.2 + i * 1.001] for i, n in enumerate("abcd")}
+    judged = judge(table({n: {LR: v} for n, v in values.items()}))
+    assert judged.pool.apart == ("wild",)
+    assert not any(c.pooled for c in judged.comparisons)
+    assert "the baseline's seeds scatter more" in judged.of("a").words
+
+
+def test_seeds_that_are_missing():
+    rng = random.Random(6)
+    row = lambda n: [2 + rng.gauss(0, 0.01) for _ in range(n)] + [None] * (3 - n)
+    values = {n: {LR: row(3)} for n in "abcd"} | {"late": {LR: row(2)}, "later": {LR: row(1)}}
+    judged = judge(table(values))
+    assert judged.pool.arms == ("a", "b", "c", "d") and judged.pool.freedom == 6
+    late = judged.of("late")
+    assert late.pooled and late.seeds == (1, 2) and late.freedom == 6
+    assert judged.of("later").p is None
+    crossed = {"a": {LR: [None, 2.0, 2.1]}, "b": {LR: [2.0, 2.1, None]}, "c": {LR: [2, None, 2]}}
+    judged = judge(table(crossed))
+    assert judged.pool is None and not any(c.pooled for c in judged.comparisons)
+
+
+def test_an_arm_that_repeats_the_baseline_is_not_in_the_pool():
+    row = [2.0, 2.1, 2.23]
+    values = {"a": row, "twin": row, "c": [2.1, 2.2, 2.31]}
+    judged = judge(table({n: {LR: v} for n, v in values.items()}))
+    assert judged.pool.arms == ("a", "c") and judged.of("twin").p == 1.0
+
+
+@pytest.mark.parametrize(
+    ("ratio", "first", "second", "wanted"),
+    [(5.1433, 2, 6, 0.05), (10.9248, 2, 6, 0.01), (3.0069, 4, 16, 0.05), (1.0, 3, 3, 0.5)],
+)
+def test_fishers_f(ratio, first, second, wanted):
+    assert above(ratio, first, second) == pytest.approx(wanted, rel=1e-3)
 
 
 def test_pairing_finds_what_seeds_would_hide():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from anyformer.errors import StudyError
@@ -59,14 +61,49 @@ def _number(text: str) -> float:
     return float(text.rstrip("kmgbt")) * size
 
 
-def carry_out(study: Study, args: argparse.Namespace, home: Path) -> int:
-    """Run a study with its progress shown, write its report, and open it."""
+def carry_out(
+    study: Study, args: argparse.Namespace, home: Path, minutes: float | None = None
+) -> int:
+    """Run a study with its progress shown, write its report, and open it.
+
+    After so many minutes it stops where it is; the same command goes on.
+    """
     from anyformer.study.run import run
 
     print(f"{study.title or study.name}: {home}", file=sys.stderr)
-    with shown(study) as watch:
-        found = run(study, home, args.jobs, args.engine, watch)
+    try:
+        with terminable(), shown(study) as watch:
+            found = run(study, home, args.jobs, args.engine, watch, minutes)
+    except Interrupt as stop:
+        print(f"{stop}: runs under way were saved, the same command goes on", file=sys.stderr)
+        return stop.code
+    waiting = sum(o.status in ("waiting", "running") for o in found.outcomes)
+    if waiting:
+        print(f"{waiting} runs are left: the same command goes on", file=sys.stderr)
     return ended(found, home, not args.no_open)
+
+
+class Interrupt(KeyboardInterrupt):
+    """A signal that asks the command to end; `code` is the exit status for it."""
+
+    def __init__(self, which: signal.Signals):
+        super().__init__(which.name)
+        self.code = 128 + which
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGINT and SIGTERM raise an Interrupt, so that what was begun is ended in order."""
+
+    def heard(number: int, _: FrameType | None) -> None:
+        raise Interrupt(signal.Signals(number))
+
+    old = {s: signal.signal(s, heard) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for which, handler in old.items():
+            signal.signal(which, handler)
 
 
 def ended(found: Results, home: Path, look: bool) -> int:
@@ -148,7 +185,9 @@ def _table(study: Study, found: Results, passed: float) -> Any:
         done += cost * (len(over) * arm.steps + sum(steps))
         total += cost * len(runs) * arm.steps
     if 0 < done < total:
-        table.caption = f"{done / total:.0%}, about {passed * (total / done - 1) / 60:.1f} minutes left"
+        table.caption = (
+            f"{done / total:.0%}, about {passed * (total / done - 1) / 60:.1f} minutes left"
+        )
     return table
 
 

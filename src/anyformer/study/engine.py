@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from anyformer.errors import StudyError
-from anyformer.study.work import OUTCOME, RUNS, over
+from anyformer.study.work import OUTCOME, RUNS, retry
 from anyformer.train.run import write
 
 START = "anyformer.study.work"
@@ -35,7 +35,7 @@ def usual_jobs(device: str) -> int:
 def local(home: Path, keys: Sequence[str], jobs: int, heard: Heard, every: float = 0.5) -> None:
     """Run all trials that are not over yet, so many at once; an interrupt lets each save first."""
     left: queue.SimpleQueue[str] = queue.SimpleQueue()
-    todo = [key for key in keys if not over(home, key)]
+    todo = retry(home, keys)
     for key in todo:
         left.put(key)
     crew = [_Worker(home, max(cores() // jobs, 1)) for _ in range(min(jobs, len(todo)))]
@@ -149,7 +149,7 @@ def over_ray(home: Path, keys: Sequence[str], jobs: int, heard: Heard, every: fl
     gpus = ray.cluster_resources().get("GPU", 0)
     needs = {"num_gpus": gpus / jobs} if gpus else {"num_cpus": 1}
     task = ray.remote(max_retries=1, **needs)(do)
-    waiting = [task.remote(home.resolve(), key) for key in keys if not over(home, key)]
+    waiting = [task.remote(home.resolve(), key) for key in retry(home, keys)]
     while waiting:
         _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=every)
         heard()

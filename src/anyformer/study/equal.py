@@ -11,11 +11,12 @@ MARGIN = Match().within
 
 
 def equal(study: Study, arm: Arm, made: Mapping[str, Arm]) -> str:
-    """What an arm has as much of as the baseline, by the numbers; and how many more steps it has."""
+    """What an arm has as much of as the baseline, by its numbers, and how many more steps."""
     first = made[study.variants[0].name]
     if arm.name == first.name:
         return ""
-    within = max([MARGIN, *(m.within for v in study.variants if (m := match_of(study, v)))])
+    match = match_of(study, next(v for v in study.variants if v.name == arm.name))
+    within = max(MARGIN, match.within if match else 0.0)
     amounts = {
         "parameters": (arm.parameters, first.parameters),
         "non-embedding parameters": (arm.non_embedding, first.non_embedding),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from anyformer.study.pool import Pool
 from anyformer.study.reading import Reading
 
 Verdict = Literal["helps", "hurts", "no evidence", "inconclusive", "diverged"]
@@ -47,8 +48,13 @@ class Comparison:
     sd: float | None = None
     low: float | None = None  # the 95 % interval of the mean
     high: float | None = None
-    p: float | None = None
-    corrected: float | None = None
+    p: float | None = None  # two-sided; what the verdict rests on
+    corrected: float | None = None  # after Holm
+    freedom: int | None = None  # degrees of freedom of the noise that it was held against
+    pooled: bool = False  # whether that noise is the pool's; else that of its own differences
+    own_low: float | None = None  # the plain paired t-test, which knows no other variant
+    own_high: float | None = None
+    own_p: float | None = None
     verdict: Verdict = "inconclusive"
     words: str = ""
     edge: bool = False  # its best rate or the baseline's lies at the edge of a grid
@@ -71,6 +77,7 @@ class Judgement:
     best: dict[str, float]  # the learning rate of each variant that has one
     readings: dict[str, Reading]
     gap: Gap | None = None
+    pool: Pool | None = None  # the noise of all arms together
 
     def of(self, variant: str) -> Comparison | None:
         """The comparison of a variant; None for the baseline."""

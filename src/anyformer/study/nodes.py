@@ -102,7 +102,9 @@ def check(study: Study) -> Study:
         raise StudyError("a study compares at least two variants: name another one")
     for name in names:
         if names.count(name) > 1:
-            raise StudyError(f"two variants are called {name!r}: give each a name of its own")
+            raise StudyError(
+                f"two variants are called {name!r}: leave one out, or give each a name of its own"
+            )
     if not study.seeds or len({*study.seeds}) < len(study.seeds):
         raise StudyError(f"seeds={study.seeds}: give different ones, at least one")
     if study.anchors and (len(study.anchors) != 2 or not {*study.anchors} <= {*names}):

@@ -21,6 +21,7 @@ from anyformer.model.count import count
 from anyformer.objectives.registry import default_for, fit, name_of
 from anyformer.recipes.registry import options
 from anyformer.spec.walk import models
+from anyformer.study.cost import flops_of, rows_of
 from anyformer.study.equal import equal
 from anyformer.study.match import matched, with_hidden
 from anyformer.study.nodes import (
@@ -198,12 +199,12 @@ def arms(study: Study, on: Ground, found: dict[str, S.Model], seconds: float = 0
 
     `seconds` is what one step of every run takes together: what a budget of minutes is divided by.
     """
-    baseline = found[study.variants[0].name]
+    baseline, known = found[study.variants[0].name], {v.name: v for v in study.variants}
     made: dict[str, Arm] = {}
     for name, spec in found.items():
-        told = count(spec, on.context)
-        tokens = study.settings.batch * told.length
-        flops = told.flops / told.length
+        told, asked = count(spec, on.context), plan_of(on, known[name])
+        tokens = study.settings.batch * told.length * rows_of(asked)
+        flops = flops_of(spec, asked, on.context, told)
         made[name] = Arm(
             name=name,
             changes=tuple(str(line) for line in S.diff(baseline, spec)),
@@ -215,7 +216,6 @@ def arms(study: Study, on: Ground, found: dict[str, S.Model], seconds: float = 0
             steps=_steps(study, tokens, flops, seconds),
             tokens=tokens,
         )
-    known = {v.name: v for v in study.variants}
     for v in study.variants:
         made[v.name] = replace(made[v.name], steps=_spent(known, made, v, study.evaluations))
     return [replace(arm, equal=equal(study, arm, made)) for arm in made.values()]

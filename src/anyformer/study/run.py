@@ -64,6 +64,8 @@ def run(
     under way save and stop, and what was found so far is returned: run it again to go on.
     """
     known_or_raise(by, engine.ENGINES, "engine", StudyError)
+    if jobs is not None and jobs < 1:
+        raise StudyError(f"{jobs} jobs: give 1 or more")
     folder, end = Path(home), time.monotonic() + 60 * (minutes if minutes is not None else math.inf)
     many = jobs or engine.usual_jobs(device_of(study.settings.device).type)
     now = begun(check(study), folder, many)
@@ -91,9 +93,28 @@ class _TimeUpError(Exception):
 
 def begun(study: Study, home: Path, jobs: int) -> Standing:
     """A study at its start, or where it was: specs, steps and runs are settled and written down."""
+    if (home / STUDY).is_file():
+        if study_of(home) != study:
+            raise StudyError(f"{home} holds another study: give another folder")
+        return _settled(study, home, jobs)
     home.mkdir(parents=True, exist_ok=True)
-    if (home / STUDY).is_file() and study_of(home) != study:
-        raise StudyError(f"{home} holds another study: give another folder")
+    try:
+        _clear(home)  # what is left of one that was killed before it began
+        return _settled(study, home, jobs)
+    except BaseException:
+        if not (home / STUDY).is_file():  # a study that can't be leaves nothing behind
+            _clear(home)
+            with suppress(OSError):
+                home.rmdir()
+        raise
+
+
+def _clear(home: Path) -> None:
+    for name in (plan.TOKENIZER, PROBE):
+        shutil.rmtree(home / name, ignore_errors=True)
+
+
+def _settled(study: Study, home: Path, jobs: int) -> Standing:
     ground = plan.ground(study, home)
     specs = plan.specs(study, ground)
     told = _told(home)
@@ -120,7 +141,7 @@ def opened(home: str | os.PathLike[str]) -> Results:
     folder = Path(home)
     study, told = study_of(folder), _told(folder) or {}
     arms = [Arm(**{**a, "changes": tuple(a["changes"])}) for a in told["arms"]]
-    keys = sorted(file.stem for file in (folder / work.TRIALS).glob("*.json"))
+    keys = work.planned(folder)
     more = {k: told[k] for k in ("data", "environment", "command")}
     return results_of(folder, study, arms, keys, more)
 
@@ -130,6 +151,7 @@ def _add(now: Standing, trials: Sequence[Trial]) -> None:
         if trial.key not in now.keys:
             work.keep(now.home, trial)
             now.keys.append(trial.key)
+    work.plan(now.home, now.keys)
 
 
 def tuned(now: Standing) -> list[Trial]:
@@ -146,9 +168,7 @@ def tuned(now: Standing) -> list[Trial]:
     return made
 
 
-def probed(
-    study: Study, home: Path, ground: Ground, specs: dict[str, Model], jobs: int
-) -> float:
+def probed(study: Study, home: Path, ground: Ground, specs: dict[str, Model], jobs: int) -> float:
     """Seconds of the clock that one step of every run takes together, measured in short runs."""
     assert isinstance(study.budget, TimeBudget)
     short = replace(study, budget=StepBudget(steps=PROBE_STEPS), evaluations=1)
@@ -173,7 +193,7 @@ def probed(
     left = study.budget.minutes * 60 - rest
     if left <= 0:
         raise StudyError(
-            f"evaluating alone would take {rest / 60:.1f} of the {study.budget.minutes:g} minutes: "
+            f"evaluating alone would take {rest / 60:.1f} of the {study.budget.minutes:.2g} minutes: "
             "raise the budget, or give fewer evaluations, rows, seeds or variants"
         )
     return steps * study.budget.minutes * 60 / left

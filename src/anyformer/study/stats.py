@@ -1,8 +1,8 @@
 """Whether a variant differs from the baseline beyond noise: paired differences over seeds.
 
 Within a seed all variants see the same batches, so differences are taken by seed, each arm at its
-own best learning rate. Intervals and p-values are Student's; p-values are corrected over variants
-after Holm (1979).
+own best learning rate. Intervals and p-values are Student's, against the noise of all arms together
+(study/pool.py); p-values are corrected over variants after Holm (1979).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from anyformer.study.judgement import GATE, LEVEL, Comparison, Gap, Judgement, Noise
+from anyformer.study.pool import Pool, pooled
 from anyformer.study.reading import Reading, final, read
 from anyformer.study.results import Arm, Results
 from anyformer.study.student import quantile, two_sided
@@ -28,8 +29,9 @@ def judge(results: Results) -> Judgement:
     """Compare each variant with the baseline; verdicts in words."""
     readings = {arm.name: read(results, arm.name) for arm in results.arms}
     gap = _gap(readings, results.anchors)
+    pool = _pool(readings, results.baseline)
     found = [
-        _compare(readings, results.baseline, arm.name, gap)
+        _held(_compare(readings, results.baseline, arm.name, gap), readings, pool)
         for arm in results.arms
         if arm.name != results.baseline
     ]
@@ -41,6 +43,7 @@ def judge(results: Results) -> Judgement:
         best={name: r.lr for name, r in readings.items() if r.lr is not None},
         readings=readings,
         gap=gap,
+        pool=pool,
     )
     return replace(judged, comparisons=tuple(pronounce(c, judged, results) for c in found))
 
@@ -64,8 +67,8 @@ def interval(values: Sequence[float]) -> tuple[float, float] | None:
     return mean - half, mean + half
 
 
-def _half(sd: float, n: int) -> float:
-    return quantile(1 - LEVEL / 2, n - 1) * sd / math.sqrt(n)
+def _half(sd: float, n: int, freedom: int | None = None) -> float:
+    return quantile(1 - LEVEL / 2, freedom or n - 1) * sd / math.sqrt(n)
 
 
 def _compare(
@@ -86,25 +89,49 @@ def _compare(
     )
     if len(seeds) < 2:
         return found
-    mean, sd = statistics.fmean(differences), statistics.stdev(differences)
-    half = _half(sd, len(seeds))
-    size = max(abs(v) for r in (mine, theirs) for v in r.values.values())
     recovered, share = _recovered(readings, variant, gap)
-    return replace(
-        found,
-        sd=sd,
-        low=mean - half,
-        high=mean + half,
-        p=_p(mean, sd, len(seeds), size * _ROUNDING),
-        recovered=recovered,
-        share=share,
-    )
+    sd = statistics.stdev(differences)
+    return replace(found, sd=sd, recovered=recovered, share=share)
 
 
-def _p(mean: float, sd: float, n: int, rounding: float) -> float | None:
+def _pool(readings: Mapping[str, Reading], baseline: str) -> Pool | None:
+    """The noise of all arms together; one that repeats the baseline has none of its own."""
+    first = readings[baseline].values
+    arms = {n: r.values for n, r in readings.items() if n == baseline or not _twin(r.values, first)}
+    return pooled({name: values for name, values in arms.items() if len(values) > 1}, baseline)
+
+
+def _twin(mine: Mapping[int, float], first: Mapping[int, float]) -> bool:
+    shared = set(mine) & set(first)
+    return bool(shared) and all(abs(mine[s] - first[s]) <= _size([mine[s]]) for s in shared)
+
+
+def _size(values: Iterable[float]) -> float:
+    """What rounding may do to values."""
+    return _ROUNDING * max(abs(value) for value in values)
+
+
+def _held(c: Comparison, readings: Mapping[str, Reading], pool: Pool | None) -> Comparison:
+    """A comparison held against noise: its own, and the pool's where both arms share that."""
+    if c.mean is None or c.sd is None:
+        return c
+    n = len(c.seeds)
+    rounding = _size(readings[name].values[s] for name in (c.variant, c.baseline) for s in c.seeds)
+    half, p = _half(c.sd, n), _p(c.mean, c.sd, n, n - 1, rounding)
+    c = replace(c, own_low=c.mean - half, own_high=c.mean + half, own_p=p)
+    c = replace(c, low=c.own_low, high=c.own_high, p=p, freedom=n - 1)
+    if pool is None or {c.variant, c.baseline} & {*pool.apart}:
+        return c
+    # never less than its own differences show: an arm that scatters more is seldom told in time
+    sd = max(math.sqrt(2) * pool.sd, c.sd)
+    half, p = _half(sd, n, pool.freedom), _p(c.mean, sd, n, pool.freedom, rounding)
+    return replace(c, low=c.mean - half, high=c.mean + half, p=p, freedom=pool.freedom, pooled=True)
+
+
+def _p(mean: float, sd: float, n: int, freedom: int, rounding: float) -> float | None:
     """The p-value of a paired mean; none where the differences are equal, and not nought."""
     if sd > rounding:
-        return two_sided(mean / sd * math.sqrt(n), n - 1)
+        return two_sided(mean / sd * math.sqrt(n), freedom)
     return 1.0 if abs(mean) <= rounding else None
 
 

@@ -17,6 +17,7 @@ def pronounce(comparison: Comparison, judged: Judgement, results: Results) -> Co
     theirs = judged.readings[comparison.baseline]
     verdict, words = _verdict(comparison, judged, results)
     asides = [*_asides(mine), *(f"the baseline {aside}" for aside in _asides(theirs))]
+    asides += _apart(comparison, judged)
     return replace(comparison, verdict=verdict, words="; ".join([words, *asides]))
 
 
@@ -87,6 +88,15 @@ def _asides(reading: Reading) -> Iterable[str]:
         yield f"diverged {_at(elsewhere)}, left out of the means"
     if reading.failed:
         yield f"failed {_at(reading.failed)}"
+
+
+def _apart(c: Comparison, judged: Judgement) -> Iterable[str]:
+    """Whose runs scatter so much that the noise of all arms together isn't theirs."""
+    out = judged.pool.apart if judged.pool is not None else ()
+    if c.p is not None and c.baseline in out:
+        yield "the baseline's seeds scatter more than those of others, so by its own seeds alone"
+    elif c.p is not None and c.variant in out:
+        yield "its seeds scatter more than those of others, so by its own seeds alone"
 
 
 def _at(seeds: Mapping[float, tuple[int, ...]]) -> str:

@@ -1,7 +1,7 @@
 """Variants by name: `gpt2+rotary+stack.depth=4` is a recipe with words put on it.
 
-A word is a short name of the table below, a keyword of x-transformers (docs/x_transformers.md), with
-a value where it takes one, an option of the recipe, or a dotted path into the spec.
+A word is a short name of the table below, a keyword of x-transformers (docs/x_transformers.md),
+with a value where it takes one, an option of the recipe, or a dotted path into the spec.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import math
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from anyformer.train.loop import CHECKPOINTS
 from anyformer.train.run import RECORD, Run, resume, train, write
 from anyformer.train.sample import sample, writes
 
+PLAN = "trials.json"
 TRIALS, RUNS, OUTCOME, SAMPLE = "trials", "runs", "outcome.json", "sample.txt"
 
 
@@ -36,6 +38,17 @@ def kept(home: Path, key: str) -> Trial:
     return Trial(**json.loads((home / TRIALS / f"{key}.json").read_text("utf-8")))
 
 
+def plan(home: Path, keys: Sequence[str]) -> None:
+    """Keep which runs belong to the study as it stands: its folder may hold older ones."""
+    write(home / PLAN, json.dumps(list(keys)))
+
+
+def planned(home: Path) -> list[str]:
+    """The keys of the runs of a study, in their order."""
+    file = home / PLAN
+    return json.loads(file.read_text("utf-8")) if file.is_file() else []
+
+
 def outcome(home: Path, key: str) -> dict[str, Any] | None:
     """What came of a run: status and reason; None while nothing has."""
     file = home / RUNS / key / OUTCOME
@@ -46,6 +59,14 @@ def over(home: Path, key: str) -> bool:
     """Whether a run needs no more work: a run that failed is tried again."""
     found = outcome(home, key)
     return found is not None and found["status"] in ("done", "diverged")
+
+
+def retry(home: Path, keys: Sequence[str]) -> list[str]:
+    """Those of the runs that need work; ones that failed have nothing behind them any more."""
+    left = [key for key in keys if not over(home, key)]
+    for key in left:
+        (home / RUNS / key / OUTCOME).unlink(missing_ok=True)
+    return left
 
 
 def do(home: Path, key: str) -> str:

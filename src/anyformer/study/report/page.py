@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
+from anyformer.study.beside import tables as more_tables
 from anyformer.study.judgement import Judgement
 from anyformer.study.report import tables
 from anyformer.study.report.charts import Chart, charts
@@ -65,9 +66,11 @@ def _sections(
         tables.facts(results.environment),
         folded("The study as data", tables.raw(results.study)),
     ]
+    beside = more_tables(results, judged)
     wrong, samples = tables.wrong(results), tables.samples(results, judged)
     found = [
         ("verdicts", "Verdicts", join(verdicts)),
+        *((t.name, t.title, tables.table(t.header, t.rows, t.caption)) for t in beside),
         ("curves", "Curves", _tabs(drawn["curves"], "Axes of the curves")),
         ("costs", "Score against cost", _tabs(drawn["costs"], "Costs")),
         ("rates", "Learning rates", join(map(_figure, drawn["rates"]))),

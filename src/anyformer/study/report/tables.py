@@ -58,7 +58,7 @@ def badge(verdict: str) -> Html:
 def verdicts(results: Results, judged: Judgement) -> Html:
     """The verdict on each variant, its difference and what stands behind it."""
     share = judged.gap is not None
-    header = ["variant", "verdict", "difference", "p, corrected"]
+    header = ["variant", "verdict", "difference", "p, corrected", "p, own seeds"]
     header += [*(["recovered"] if share else []), f"final {results.score}", "rate", "seeds"]
     rows = [_row(results, judged, arm.name, share) for arm in results.arms]
     rows.sort(key=lambda row: row[0] != results.baseline)
@@ -74,13 +74,13 @@ def _row(results: Results, judged: Judgement, name: str, share: bool) -> list[ob
     lr = "" if reading.lr is None else rate(reading.lr)
     end = [figure(lr, reading.lr), figure(len(values), len(values))]
     if c is None:
-        empty = [Html("")] * (2 + share)
+        empty = [Html("")] * (3 + share)
         return [name, tag("span", "baseline", class_="badge"), *empty, _mean(values), *end]
-    p = figure("" if c.corrected is None else p_words(c.corrected), c.corrected)
+    p, own = (figure("" if v is None else p_words(v), v) for v in (c.corrected, c.own_p))
     shares = [_share(c)] if share else []
     gone = figure("" if c.mean is None else amount(c), c.mean)
     words = tag("span", badge(c.verdict), tied(c.words.removeprefix(c.verdict)), class_="words")
-    return [name, words, gone, p, *shares, _mean(values), *end]
+    return [name, words, gone, p, own, *shares, _mean(values), *end]
 
 
 def _mean(values: Sequence[float]) -> Html:

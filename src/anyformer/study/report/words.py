@@ -15,11 +15,16 @@ GUIDE = (
     "mean final score over seeds; a rate at which a seed diverged isn't taken while there is "
     "another).",
     "± and intervals are 95\N{NO-BREAK SPACE}% intervals of the mean paired difference after "
-    "Student's t. With three seeds they are wide: a difference must be about 2.5 times its "
-    "deviation over seeds before it counts. p-values are two-sided and corrected over all "
-    "variants after Holm, so that among variants that change nothing at most one study in twenty "
-    "names any. An interval is not corrected: it may leave out nought where the corrected p-value "
-    "sees no evidence.",
+    "Student's t. The noise that a difference is held against is measured on all variants "
+    "together: what is left of the final scores after the means of variants and of seeds, with "
+    "(variants − 1)(seeds − 1) degrees of freedom, but never less than the variant's own "
+    "differences show. A variant whose seeds scatter more than such variants would (Fisher's F; "
+    "by chance in one study of twenty) is taken out and judged by its own seeds alone, and its "
+    "sentence says so. The p-value of its own seeds is that of the plain paired t-test, which "
+    "knows no other variant and isn't corrected.",
+    "p-values are two-sided and corrected over all variants after Holm, so that among variants "
+    "that change nothing at most one study in twenty names any. An interval is not corrected: it "
+    "may leave out nought where the corrected p-value sees no evidence.",
     "“No evidence of a difference” doesn’t say that there is none: the interval says which "
     "differences the study leaves possible.",
     "“Inconclusive” means that the study can’t say: the best learning rate of one side lies at an "

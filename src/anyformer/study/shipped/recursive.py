@@ -1,0 +1,88 @@
+"""Does one layer, run again and again, do what several layers do? After TSBpt's recursiveLayers.
+
+The model is the source's: RoBERTa with norms behind the sums, masked or causal, with vectors by
+distance or with a table of positions. Beside its variants stand those that it lacks: equal
+parameters outside the embeddings, and six layers trained with the compute of the wide model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anyformer.study.nodes import Match, Study, Variant
+from anyformer.study.shipped.tier import Tier, common, words_of
+
+STUDY = "recursive-layers"
+PLAIN, SHARED, ONE = "6 layers", "1 layer × 6", "1 layer"
+WIDE, LONG = "1 layer × 6, wide", "6 layers, compute of the wide"
+WIDTH = Match(on="parameters", within=0.05)
+BLOCKS = Match(on="non_embedding", within=0.05)
+
+CORE = (
+    Variant(name=PLAIN, words=("unique=6",)),
+    Variant(name=SHARED, words=("unique=1",)),
+    Variant(name=ONE, words=("depth=1",)),
+    Variant(name=WIDE, words=("unique=1",), match=WIDTH),
+    Variant(name=LONG, words=("unique=6",), spends=WIDE),
+)
+MORE = (
+    Variant(name="1 layer × 6, wide outside embeddings", words=("unique=1",), match=BLOCKS),
+    Variant(name="1 layer, wide", words=("depth=1",), match=WIDTH),
+    Variant(name="1 layer × 6, own norms", words=("unique=1", "own_norms=true")),
+    Variant(name="1 layer × 6, step vectors", words=("stack.loop=Loop(step='learned')",)),
+    Variant(name="2 layers × 3", words=("unique=2",)),
+    Variant(
+        name="first and last apart, 1 layer × 4",
+        words=("stack.schedule=Shared(unique=3, order='middle_cycle')",),
+    ),
+)
+DEPTHS = (
+    Variant(name=PLAIN, words=("depth=6", "unique=6")),
+    Variant(name=ONE, words=("depth=1",)),
+    *(Variant(name=f"{n} layers", words=(f"depth={n}", f"unique={n}")) for n in (2, 3)),
+    *(Variant(name=f"1 layer × {n}", words=(f"depth={n}",)) for n in (2, 3, 6, 12)),
+)
+
+
+def panels(tier: Tier) -> tuple[Study, ...]:
+    """Does one layer run six times do what six layers do: masked, causal; relative, absolute?"""
+    made = [
+        _panel(tier, task, relative, CORE if tier == "cpu" else CORE + MORE)
+        for task in ("masked", "causal")
+        for relative in (True, False)
+    ]
+    depths = _panel(tier, "masked", False, DEPTHS)
+    heads = 12 if tier == "gpu" else 6
+    names = (f"1 layer × 6, {heads} heads", "1 layer × 6, 1 head")
+    both = tuple(
+        Variant(name=name, words=(f"heads={n}",)) for name, n in zip(names, (heads, 1), strict=True)
+    )
+    sole = _panel(tier, "masked", True, both)
+    named = {"name": f"{STUDY}/layers", "title": "How many layers, how often: masked, absolute"}
+    alone = {"name": f"{STUDY}/heads", "title": "One head or several, one layer × 6: masked"}
+    return (*made, replace(depths, **named), replace(sole, anchors=(), retests=(), **alone))
+
+
+def _panel(tier: Tier, task: str, relative: bool, variants: tuple[Variant, ...]) -> Study:
+    place = "relative" if relative else "absolute"
+    small = tier == "cpu"
+    sizes = ("dim=48", "heads=4") if small else ("dim=240", "heads=12")
+    how = common(tier, 400 if small else 1000, 16 if small else 128, 2e-3 if small else 1e-3)
+    if task == "causal":
+        variants = tuple(replace(v, words=(*v.words, "causal")) for v in variants)
+    return Study(
+        name=f"{STUDY}/{task}-{place}",
+        title=f"Recursive layers: {task}, {place} positions",
+        variants=variants,
+        base="recursive-roberta",
+        options=(*sizes, "depth=6", f"relative={str(relative).lower()}"),
+        objective=task,
+        asks=("cross=true",),
+        tokenizer=words_of(tier, "wordpiece" if task == "masked" else "bpe"),
+        length=32 if small else 128,
+        anchors=(ONE, PLAIN),
+        rates=() if small else (3e-4, 1e-3, 3e-3),
+        tune="first",
+        retests=tuple(f"rounds={n}" for n in (3, 9, 12)),
+        **how,
+    )
