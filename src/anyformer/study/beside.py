@@ -58,7 +58,7 @@ def _elsewhere(results: Results, judged: Judgement, score: str) -> Table | None:
         title=f"{score.capitalize()} under other conditions",
         header=("variant", "as trained", *(name.removeprefix(start) for name in names)),
         rows=tuple(rows),
-        caption=f"Final {score} as trained and otherwise, means over seeds ± their deviation.{said}",
+        caption=f"Final {score} as trained and otherwise: means over seeds ± deviation.{said}",
     )
 
 
@@ -80,7 +80,7 @@ def _told(runs: list[dict[str, float]], name: str) -> str:
 
 
 def _recursive(results: Results, judged: Judgement, panel: str) -> Table | None:
-    """Accuracy of ours and of TSBpt's, by variant; how much of the gap from 1 to 6 layers is won."""
+    """Accuracy of ours and of TSBpt's, and how much of the gap from 1 to 6 layers each closes."""
     told = sources.RECURSIVE[panel]
     last = {t.variant: t for t in told}  # the longest run of each
     ours = {arm.name: _mean(_ends(results, judged, arm.name), "accuracy") for arm in results.arms}
