@@ -27,6 +27,7 @@ VERBS = {
     "compare": "find out whether a modification helps, at equal cost, beyond noise",
     "study": "run a study that ships, or one of your own",
     "report": "write the report of a study as it stands",
+    "watch": "follow a study while it runs, in the terminal or the browser",
     "train": "train a model on texts with its paper's objective",
     "finetune": "teach a model a task from records, and score it",
     "evaluate": "score a model on a task, or on texts: loss, perplexity, bits per byte",
@@ -47,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exception(error)
         print(f"anyformer: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("anyformer: interrupted", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # the reader, as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0

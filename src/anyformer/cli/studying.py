@@ -72,7 +72,7 @@ def carry_out(
 
     print(f"{study.title or study.name}: {home}", file=sys.stderr)
     try:
-        with terminable(), shown(study) as watch:
+        with terminable(), shown() as watch:
             found = run(study, home, args.jobs, args.engine, watch, minutes)
     except Interrupt as stop:
         print(f"{stop}: runs under way were saved, the same command goes on", file=sys.stderr)
@@ -137,7 +137,7 @@ def told(outcome: Outcome) -> str:
 
 
 @contextmanager
-def shown(study: Study) -> Iterator[Watch]:
+def shown(timed: bool = True) -> Iterator[Watch]:
     """A table of the variants on a terminal that follows the runs; else a line for each that ends."""
     from rich.console import Console
 
@@ -149,7 +149,7 @@ def shown(study: Study) -> Iterator[Watch]:
     from rich.live import Live
 
     with Live(console=console, refresh_per_second=4) as live:
-        yield lambda found: live.update(_table(study, found, time.monotonic() - begun))
+        yield lambda found: live.update(table(found, time.monotonic() - begun if timed else None))
 
 
 def _lines(found: Results, seen: set[str]) -> None:
@@ -163,13 +163,14 @@ def _lines(found: Results, seen: set[str]) -> None:
         print(f"[{many}] {told(outcome)}: {outcome.status} {value}", file=sys.stderr, flush=True)
 
 
-def _table(study: Study, found: Results, passed: float) -> Any:
+def table(found: Results, passed: float | None = None) -> Any:
+    """The variants with their runs; what is left, where it is known how long it took so far."""
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=escape(study.title or study.name), title_justify="left")
+    made = Table(title=escape(found.title), title_justify="left")
     for name in ("variant", "parameters", "runs", "under way", found.score):
-        table.add_column(name, justify="left" if name == "variant" else "right")
+        made.add_column(name, justify="left" if name == "variant" else "right")
     done = total = 0.0
     for arm in found.arms:
         runs = found.of(arm.name)
@@ -178,17 +179,16 @@ def _table(study: Study, found: Results, passed: float) -> Any:
         ends = [o.points[-1].scores[found.score] for o in over if o.points and o.status == "done"]
         mean = f"{sum(ends) / len(ends):.4f}" if ends else ""
         way = " ".join(f"{step}/{arm.steps}" for step in steps)
-        table.add_row(
-            escape(arm.name), f"{arm.parameters:,}", f"{len(over)}/{len(runs)}", way, mean
-        )
+        made.add_row(escape(arm.name), f"{arm.parameters:,}", f"{len(over)}/{len(runs)}", way, mean)
         cost = arm.flops * arm.tokens
         done += cost * (len(over) * arm.steps + sum(steps))
         total += cost * len(runs) * arm.steps
     if 0 < done < total:
-        table.caption = (
-            f"{done / total:.0%}, about {passed * (total / done - 1) / 60:.1f} minutes left"
+        left = (
+            "" if passed is None else f", about {passed * (total / done - 1) / 60:.1f} minutes left"
         )
-    return table
+        made.caption = f"{done / total:.0%}{left}"
+    return made
 
 
 def folder(out: str | None, name: str) -> Path:

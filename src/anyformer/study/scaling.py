@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from anyformer.errors import StudyError
-from anyformer.study.powerlaw import Law, Number, fit
+from anyformer.study import powerlaw
+from anyformer.study.powerlaw import Law, Number
 from anyformer.study.reading import final, read
 from anyformer.study.results import Results
 
@@ -70,7 +71,7 @@ def runs_of(results: Iterable[Results], score: str = "loss") -> list[Run]:
     return found
 
 
-def scaling(
+def fit(
     results: Results | Sequence[Results] | Sequence[Run], draws: int = 200, score: str = "loss"
 ) -> Scaling:
     """Fit power laws over the runs of one study or of several, as of all panels of `scaling`."""
@@ -104,7 +105,7 @@ def _law(runs: Sequence[Run], over: tuple[str, ...], draws: int) -> Law | None:
     if few or len(runs) < 2 + 2 * len(over):
         return None
     values = {name: np.array(read[name]) for name in over}
-    return fit(values, np.array([r.loss for r in runs]), draws)
+    return powerlaw.fit(values, np.array([r.loss for r in runs]), draws)
 
 
 def _balance(joint: Law) -> tuple[Number, Number]:

@@ -1,8 +1,8 @@
 "use strict";
 // Tabs after the pattern of WAI-ARIA: arrows, Home and End move; without this all panels show.
-for (const box of document.querySelectorAll(".tabs")) {
+function tabbed(box) {
   const panels = [...box.querySelectorAll(":scope > .panel")];
-  if (panels.length < 2) continue;
+  if (panels.length < 2) return;
   const list = document.createElement("div");
   list.setAttribute("role", "tablist");
   list.setAttribute("aria-label", box.dataset.label);
@@ -41,7 +41,7 @@ for (const box of document.querySelectorAll(".tabs")) {
 }
 
 // A click on a column's head sorts by it, a second one the other way.
-for (const table of document.querySelectorAll("table.sortable")) {
+function sorted(table) {
   const heads = [...table.tHead.rows[0].cells];
   const value = (row, i) => {
     const cell = row.cells[i], told = cell.querySelector("[data-value]");
@@ -68,3 +68,9 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
+
+function enhance() {
+  document.querySelectorAll(".tabs").forEach(tabbed);
+  document.querySelectorAll("table.sortable").forEach(sorted);
+}
+enhance();

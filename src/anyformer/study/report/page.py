@@ -33,8 +33,11 @@ _SHAPES = {  # markers of the legend, about 14, 6
 }
 
 
-def page(results: Results, band: Band = "range") -> str:
-    """The whole report as the text of an HTML file; bands of curves: range or interval."""
+def page(results: Results, band: Band = "range", state: str | None = None) -> str:
+    """The whole report as the text of an HTML file; bands of curves: range or interval.
+
+    With a state it is a page that follows a study: it asks its server for another one.
+    """
     judged = judge(results)
     drawn = charts(results, judged, band)
     sections = _sections(results, judged, drawn)
@@ -51,7 +54,9 @@ def page(results: Results, band: Band = "range") -> str:
         ),
     ]  # fmt: skip
     foot = tag("footer", tag("p", f"Study {results.name}, written by anyformer.", class_="muted"))
-    return _document(results.title or results.name, join([tag("main", *body), foot]))
+    told = tag("p", id="live", class_="muted", role="status", data_state=state)
+    parts = [tag("main", *body), foot] if state is None else [tag("main", *body), told, foot]
+    return _document(results.title or results.name, join(parts), state is not None)
 
 
 def _sections(
@@ -126,11 +131,13 @@ def _swatch(style: Style) -> Html:
     return tag("svg", line, mark, viewBox="0 0 28 12", class_="swatch", aria_hidden="true")
 
 
-def _document(title: str, body: Html) -> str:
-    style, script = _style(), _asset("page.js")
+def _document(title: str, body: Html, live: bool) -> str:
+    style, scripts = _style(), [_asset("page.js"), *([_asset("live.js")] if live else [])]
+    allowed = " ".join(f"'{_digest(script)}'" for script in scripts)
+    asks = "; connect-src 'self'" if live else ""
     policy = (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src {allowed}; "
+        f"base-uri 'none'; form-action 'none'{asks}"
     )
     head = tag(
         "head",
@@ -141,7 +148,8 @@ def _document(title: str, body: Html) -> str:
         tag("title", title),
         tag("style", Html(style)),
     )
-    page = tag("html", head, tag("body", body, tag("script", Html(script))), lang="en")
+    made = [tag("script", Html(script)) for script in scripts]
+    page = tag("html", head, tag("body", body, *made), lang="en")
     return f"<!DOCTYPE html>\n{page}\n"
 
 
