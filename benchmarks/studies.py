@@ -22,7 +22,7 @@ from benchmarks.runner import Settings as Shown
 from benchmarks.runner import Table
 
 SEEDS = 3  # of each study
-HANDICAP = "stack.block.*.dropout=0.1"
+HANDICAP = "stack.block.*.dropout=0.3"
 
 
 def study_of(studies: int) -> Study:

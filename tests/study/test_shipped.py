@@ -76,7 +76,9 @@ def test_panels_resolve_and_are_matched_as_they_say(name, tier):
     assert all(arm.equal for arm in [*arms.values()][1:])
 
 
-@pytest.mark.parametrize("name", [p.name for n in shipped.STUDIES for p in shipped.panels(n, "cpu")])
+@pytest.mark.parametrize(
+    "name", [p.name for n in shipped.STUDIES for p in shipped.panels(n, "cpu")]
+)
 def test_counts_are_those_of_the_models(name):
     study, specs, arms = resolved(name, "cpu")
     for variant in study.variants[:: max(len(study.variants) // 4, 1)]:

@@ -16,7 +16,7 @@ EXAMPLE = """\
 anyformer compare
 anyformer compare gpt2 gpt2+rotary "gpt2+stack.depth=4" --data mine.txt --budget 10m
 anyformer compare bert bert+rmsnorm+glu --match parameters --seeds 5 --rates 1e-3 2e-3 4e-3
-anyformer compare llama llama+attn_one_kv_head --options dim=256 depth=6 heads=8 --budget 20Mtokens"""
+anyformer compare llama llama+one-kv-head --options dim=256 depth=6 heads=8 --budget 20Mtokens"""
 
 SMALL = ("dim=64", "depth=4", "heads=4", "dropout=0.0")  # where no size is asked for
 MATCHES = {"parameters": "parameters", "non-embedding": "non_embedding", "flops": "flops"}

@@ -59,7 +59,12 @@ def run(args: argparse.Namespace) -> int:
         if left is not None and left <= 0:
             print(f"{study.name}: not begun, the time is over", file=sys.stderr)
             continue
-        status |= studying.carry_out(study, args, _home(args, study, panels), left)
+        ended = studying.carry_out(study, args, _home(args, study, panels), left)
+        if ended >= 128:  # a signal
+            return ended
+        status = status or ended
+    if len(panels) > 1:
+        studying.all_told(_home(args, panels[0], panels).parent)
     return status
 
 

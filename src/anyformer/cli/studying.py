@@ -131,6 +131,14 @@ def report(found: Results, home: Path, look: bool) -> None:
         webbrowser.open(page.resolve().as_uri())
 
 
+def all_told(folder: Path, out: str | None = None) -> None:
+    """Write what panels of a study say together, where they do."""
+    from anyformer.study.together import together
+
+    for file in together(folder, out):
+        print(f"together: {file}")
+
+
 def told(outcome: Outcome) -> str:
     """A run in a few words."""
     return f"{outcome.variant}, seed {outcome.seed}, lr {outcome.lr:g}"
@@ -138,7 +146,10 @@ def told(outcome: Outcome) -> str:
 
 @contextmanager
 def shown(timed: bool = True) -> Iterator[Watch]:
-    """A table of the variants on a terminal that follows the runs; else a line for each that ends."""
+    """On a terminal a table of the variants that follows the runs; else a line for each that ends.
+
+    What is left is told in minutes where the runs are timed from here on.
+    """
     from rich.console import Console
 
     console, begun = Console(stderr=True), time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import threading
+import webbrowser
 from pathlib import Path
 
 from anyformer.cli import studying
@@ -30,27 +31,36 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Follow a study until it is over, or serve it until an interrupt."""
-    from anyformer.study.watch import follow
-
-    home, stop = Path(args.folder), threading.Event()
+    home = Path(args.folder)
     try:
-        with studying.terminable(), studying.shown(timed=False) as watch:
-            if args.serve is not None:
-                return _served(args, home)
-            follow(home, watch, stop)
-    except studying.Interrupt:
+        with studying.terminable():
+            if args.serve is None:
+                _follow(home)
+            else:
+                _serve(args, home)
+    except studying.Interrupt:  # the usual way to end it
         pass
     return 0
 
 
-def _served(args: argparse.Namespace, home: Path) -> int:
+def _follow(home: Path) -> None:
+    from anyformer.study.watch import follow
+
+    with studying.shown(timed=False) as watch:
+        follow(home, watch, threading.Event())
+
+
+def _serve(args: argparse.Namespace, home: Path) -> None:
     from anyformer.study.watch import Server
 
     with Server(home, args.serve) as server:
         print(f"{server.address} shows the study; Ctrl-C ends it", file=sys.stderr, flush=True)
-        if not args.no_open and sys.stdout.isatty():
-            import webbrowser
-
-            webbrowser.open(server.address)
-        server.serve_forever(poll_interval=0.2)
-    return 0
+        thread = threading.Thread(target=server.serve_forever, args=(0.2,), daemon=True)
+        thread.start()
+        try:
+            if not args.no_open and sys.stdout.isatty():
+                webbrowser.open(server.address)
+            _follow(home)
+            thread.join()
+        finally:
+            server.shutdown()

@@ -177,8 +177,8 @@ class Attention(Fresh):
         maps = (self.q, self.k, self.v)
         if not all(map(_bare, maps)):
             return None
-        weight = torch.cat([m.weight for m in maps])
-        biases = [m.bias for m in maps if m.bias is not None]
+        weight = torch.cat(tuple(m.weight for m in maps))
+        biases = tuple(m.bias for m in maps if m.bias is not None)
         if biases and len(biases) < len(maps):
             return None
         y = F.linear(x, weight, torch.cat(biases) if biases else None)

@@ -193,8 +193,9 @@ def probed(study: Study, home: Path, ground: Ground, specs: dict[str, Model], jo
     left = study.budget.minutes * 60 - rest
     if left <= 0:
         raise StudyError(
-            f"evaluating alone would take {rest / 60:.1f} of the {study.budget.minutes:.2g} minutes: "
-            "raise the budget, or give fewer evaluations, rows, seeds or variants"
+            f"evaluating alone would take {rest / 60:.1f} minutes, and the budget has "
+            f"{study.budget.minutes:.2g}: raise it, or give fewer evaluations, rows, seeds or "
+            "variants"
         )
     return steps * study.budget.minutes * 60 / left
 
@@ -228,10 +229,15 @@ def _told(home: Path) -> dict[str, Any] | None:
 
 
 def _same_data(then: dict[str, Any], now: dict[str, Any]) -> None:
-    if then != now:
+    rows = lambda d: f"{d['size']:,} rows ({d['fingerprint'][:8]})"
+    parts = [part for part in ("train", "validation") if then[part] != now[part]]
+    if parts:
+        told = "; ".join(
+            f"{part}: {rows(then[part])} then, {rows(now[part])} now" for part in parts
+        )
         raise StudyError(
-            f"the data is not what the study began with (then {then}, now {now}): runs on "
-            "different data can't be compared. Put it back, or begin anew in another folder"
+            f"the data is not what the study began with ({told}): runs on different data can't be "
+            "compared. Put it back, or begin anew in another folder"
         )
 
 

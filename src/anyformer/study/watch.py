@@ -64,7 +64,7 @@ def follow(
 
 
 class Server(ThreadingHTTPServer):
-    """Serves the report of a study and its state, and nothing else; both are made anew by a thread."""
+    """Serves a study's report and its state, and nothing else; a thread makes both anew."""
 
     daemon_threads = True
 
@@ -74,13 +74,13 @@ class Server(ThreadingHTTPServer):
         self.ending = threading.Event()
         self.told = ""
         self.made = self._made()
+        self.maker = threading.Thread(target=self._remake, daemon=True)
         try:
             super().__init__((HERE, port), _Handler)
         except (OSError, OverflowError) as error:
             raise StudyError(
                 f"port {port} can't be had ({error}): give another, or 0 for any that is free"
             ) from error
-        self.maker = threading.Thread(target=self._remake, daemon=True)
         self.maker.start()
 
     @property
@@ -109,7 +109,8 @@ class Server(ThreadingHTTPServer):
     def server_close(self) -> None:
         """End the thread too."""
         self.ending.set()
-        self.maker.join()
+        if self.maker.is_alive():
+            self.maker.join()
         super().server_close()
 
 

@@ -24,4 +24,5 @@ def sample(model: Model, words: Tokenizer, prompt: str = PROMPT, most: int = 200
     ids = torch.tensor([words.encode(prompt) or [0]])
     room = (position_limit(model.spec) or most) - ids.shape[1]
     options = {"do_sample": True, "temperature": 0.8, "top_k": 40}
-    return words.decode(model.generate(ids, max_new_tokens=min(most, room), **options)[0])
+    found = model.generate(ids, max_new_tokens=min(most, room), **options)
+    return words.decode(found[0].tolist())
