@@ -8,44 +8,15 @@ import pytest
 
 from anyformer import spec as S
 from anyformer.cli.main import main
-from anyformer.data.tokenizer import Tokenizer
 from anyformer.errors import StudyError
-from anyformer.model.count import count
 from anyformer.model.model import build
-from anyformer.objectives.registry import name_of
 from anyformer.study import plan, shipped
 from anyformer.study.nodes import Study, check, match_of, target_of
 from anyformer.study.results import Arm
 from anyformer.study.run import run
 from anyformer.study.shipped import modifications, recursive, sources
 from anyformer.study.shipped.tier import TIERS
-from anyformer.train.begin import Wish, _material, _plan, _with_context
-
-
-class Sized:
-    """Of a tokenizer its size, which is all that a spec takes from it."""
-
-    def __init__(self, size: int):
-        self.size = size
-
-    def __len__(self) -> int:
-        return self.size
-
-
-def ground(study: Study) -> plan.Ground:
-    """What a study stands on, without reading anything."""
-    wish = Wish(
-        model=study.base,
-        data=study.data,
-        objective=study.objective,
-        asks=plan._pairs(study.asks),
-        context=study.length,
-    )
-    found = _plan(wish, None)
-    material = _material(wish, name_of(found), None)
-    size = 8000 if ":" in (study.tokenizer or "") else 120
-    words = cast(Tokenizer, Sized(size))
-    return plan.Ground(words, _with_context(found, material), material, {}, study.length)
+from tests.study.stand import ground
 
 
 def every() -> list[tuple[str, str]]:
@@ -62,7 +33,7 @@ def resolved(name: str, tier: Any) -> tuple[Study, dict[str, S.Model], dict[str,
 
 @pytest.mark.parametrize("name,tier", every(), ids=str)
 def test_panels_resolve_and_are_matched_as_they_say(name, tier):
-    study, specs, arms = resolved(name, tier)
+    study, _, arms = resolved(name, tier)
     assert study.name == name and study.title
     assert len(arms) == len(study.variants) >= 2
     for variant in study.variants:
@@ -106,9 +77,17 @@ def test_recursive_layers_has_the_controls_that_the_source_lacks():
         assert len(study.variants) == 11 and len(study.rates) == 3
 
 
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("more", [-20, 7, 100])
+def test_widths_are_found_for_other_vocabularies(tier, more):
+    """The characters of a text, and the pieces that a trainer makes of it, aren't known before."""
+    for panel in (*shipped.panels(recursive.STUDY, tier), *shipped.panels("positions", tier)):
+        assert len(plan.specs(panel, ground(panel, more))) == len(panel.variants)
+
+
 def test_modifications_are_many_and_each_changes_the_model():
     for panel in shipped.panels(modifications.STUDY, "cpu"):
-        study, specs, arms = resolved(panel.name, "cpu")
+        study, specs, _ = resolved(panel.name, "cpu")
         assert len(study.variants) > 21
         plain = specs["plain"]
         for name, spec in specs.items():
@@ -170,4 +149,3 @@ def test_a_panel_runs_stops_and_goes_on(tmp_path, capsys):
     found = run(replace(study, budget=budget("12steps")), out)
     assert {o.status for o in found.outcomes} == {"done"}
     assert "loss@eval_memory=64" in found.outcomes[0].points[-1].scores
-    assert count  # the counts of these are tested above

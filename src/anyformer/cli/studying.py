@@ -68,8 +68,10 @@ def carry_out(
 
     After so many minutes it stops where it is; the same command goes on.
     """
+    from anyformer.study.report.figures import matplotlib
     from anyformer.study.run import run
 
+    matplotlib()  # now, not after all the runs
     print(f"{study.title or study.name}: {home}", file=sys.stderr)
     try:
         with terminable(), shown() as watch:

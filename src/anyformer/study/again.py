@@ -38,16 +38,17 @@ def reevaluate(folder: Path, model: Model, words: Tokenizer, content: dict[str, 
     if not asked:
         return
     scores: dict[str, float] = {}
-    cant: list[str] = []
+    cant: dict[str, list[str]] = {}
     model = model.to(device_of(S.from_dict(content["settings"]).device))
     for what in asked:
         try:
             found = _one(model, words, content, what)
         except _CantError as reason:
-            cant.append(f"{what} ({reason})")
+            cant.setdefault(str(reason), []).append(str(what))
             continue
         scores |= {f"{name}{MARK}{what}": found[name] for name in SCORES if name in found}
-    note = f"not evaluated at {', '.join(cant)}" if cant else None
+    told = [f"{', '.join(many)} ({reason})" for reason, many in cant.items()]
+    note = f"not evaluated at {'; '.join(told)}" if told else None
     write(folder / AGAIN, json.dumps({"scores": scores, "note": note}))
 
 

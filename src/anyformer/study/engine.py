@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from anyformer.errors import StudyError
@@ -107,6 +108,7 @@ class _Worker:
     def _died(self, key: str) -> None:
         """Keep that a run's process died, and go on with the others."""
         code = self.process.wait() if self.process else None
+        self._hang_up()
         self.process = None
         folder = self.home / RUNS / key
         folder.mkdir(parents=True, exist_ok=True)
@@ -126,15 +128,22 @@ class _Worker:
         """Wait until the process has ended."""
         if self.process is None:
             return
-        if self.process.stdin:
-            self.process.stdin.close()
+        self._hang_up("stdin")
         try:
             self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        if self.process.stdout:
-            self.process.stdout.close()
+        self._hang_up("stdout")
+
+    def _hang_up(self, *ends: str) -> None:
+        """Close the pipes to the process, or one of them."""
+        process = self.process
+        pipes = {"stdin": process.stdin, "stdout": process.stdout} if process else {}
+        for name, pipe in pipes.items():
+            if pipe is not None and (not ends or name in ends):
+                with suppress(OSError):  # what was not sent goes nowhere
+                    pipe.close()
 
 
 def over_ray(home: Path, keys: Sequence[str], jobs: int, heard: Heard, every: float = 0.5) -> None:

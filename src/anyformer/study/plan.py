@@ -79,10 +79,12 @@ class Trial:
 
 def ground(study: Study, home: Path) -> Ground:
     """Texts, tokenizer and objective of a study; its tokenizer is kept in its folder."""
-    kept = home / TOKENIZER
+    kept, first = home / TOKENIZER, study.variants[0]
+    name = first.base or study.base
     wish = Wish(
-        model=study.variants[0].base or study.base,
-        options=_options(study, study.variants[0]),
+        model=name,
+        options=_options(study, first),
+        change=lambda spec: put(spec, name, first.words),
         data=study.data,
         objective=study.objective,
         asks=_pairs(study.asks),

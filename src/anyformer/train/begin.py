@@ -53,6 +53,7 @@ class Wish:
     source: dict[str, Any] = field(default_factory=dict[str, Any])  # more of TextSource
     settings: Settings = Settings()
     progress: Progress | None = None  # hears how many bytes of text were prepared
+    change: Callable[[S.Model], S.Model] | None = None  # what else is done to the recipe's spec
 
 
 @dataclass
@@ -79,6 +80,8 @@ def gather(wish: Wish) -> Gathered:
     model = (
         loaded if loaded is not None else fitted(wish.model, wish.options, plan, words, material)
     )
+    if wish.change is not None and not isinstance(model, Model):
+        model = wish.change(model)
     spec = model.spec if isinstance(model, Model) else model
     samples = material.open(words, plan.bind(words, spec), wish.settings.seed, wish.progress)
     return Gathered(model, plan, words, material, samples, wish.settings)

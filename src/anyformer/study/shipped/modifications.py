@@ -83,12 +83,12 @@ def switches(kind: str, tier: Tier) -> dict[str, Words]:
 HAS = {
     ENCODER: ("GELU", "LayerNorm", "norms last"),
     DECODER: ("GELU", "LayerNorm", "norms first"),
-    PAIR: ("ReLU", "RMSNorm", "norms first", "T5's bias", "sandwich order", "gated residual"),
+    PAIR: ("ReLU", "RMSNorm", "norms first", "T5's bias", "sandwich order"),
 }
 # To be as large as the plain one the first would be another model, and the second have no
 # feed-forward left; a residual's gates have more weights than a feed-forward, so all gets narrower.
 UNMATCHED = ("shared layers", "head of its own")
-NARROWER = {"gated residual": Match(on="parameters", by="width", within=0.1)}
+NARROWER = {"gated residual": Match(on="parameters", by="width", within=0.05)}
 
 
 def panels(tier: Tier) -> tuple[Study, ...]:

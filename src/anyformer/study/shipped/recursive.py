@@ -52,10 +52,10 @@ def panels(tier: Tier) -> tuple[Study, ...]:
         for relative in (True, False)
     ]
     depths = _panel(tier, "masked", False, DEPTHS)
-    heads = 12 if tier == "gpu" else 6
-    names = (f"1 layer × 6, {heads} heads", "1 layer × 6, 1 head")
-    both = tuple(
-        Variant(name=name, words=(f"heads={n}",)) for name, n in zip(names, (heads, 1), strict=True)
+    many = 8 if tier == "gpu" else 6
+    both = (
+        Variant(name=f"{SHARED}, several heads", words=(f"heads={many}",)),
+        Variant(name=f"{SHARED}, one head", words=("heads=1",)),
     )
     sole = _panel(tier, "masked", True, both)
     named = {"name": f"{STUDY}/layers", "title": "How many layers, how often: masked, absolute"}
@@ -66,7 +66,7 @@ def panels(tier: Tier) -> tuple[Study, ...]:
 def _panel(tier: Tier, task: str, relative: bool, variants: tuple[Variant, ...]) -> Study:
     place = "relative" if relative else "absolute"
     small = tier == "cpu"
-    sizes = ("dim=48", "heads=4") if small else ("dim=240", "heads=12")
+    sizes = ("dim=48", "heads=2") if small else ("dim=256", "heads=8")
     how = common(tier, 400 if small else 1000, 16 if small else 128, 2e-3 if small else 1e-3)
     if task == "causal":
         variants = tuple(replace(v, words=(*v.words, "causal")) for v in variants)

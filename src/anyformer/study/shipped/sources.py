@@ -84,8 +84,8 @@ RECURSIVE: dict[str, tuple[Told, ...]] = {
         Told("1 layer × 12", 1, 0.3908),
     ),
     "heads": (
-        Told("1 layer × 6, 12 heads", 1, 0.4422),
-        Told("1 layer × 6, 1 head", 1, 0.3781),
+        Told("1 layer × 6, several heads", 1, 0.4422),  # 12
+        Told("1 layer × 6, one head", 1, 0.3781),
     ),
 }
 # Accuracy of a model trained with 6 rounds, RoBERTa, and with 12, GPT-2, at other numbers of them.
