@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from anyformer.errors import StudyError
-from anyformer.study import powerlaw, scaling
+from anyformer.study import powerlaw, scaling, together
 from anyformer.study.results import Arm, Outcome, Point, Results
 from anyformer.study.scaling import Run
+from tests.study import fake
 
 ALPHA, BETA, FLOOR = 0.34, 0.28, 1.69
 A, B = 406.4, 410.7  # those of arXiv:2203.15556
@@ -130,3 +131,16 @@ def test_too_little_is_said():
     few = scaling.fit([Run(n, 1e6, 6e6 * n, 3 - n / 10, s) for n in (1.0, 2.0) for s in (0, 1)])
     assert few.joint is None and few.size is None and few.frontier is None
     assert ("L(N), at the most tokens", "too few values", "", "") in scaling.table(few)
+
+
+def test_panels_tell_their_laws_together(tmp_path, monkeypatch):
+    for tokens in ("1e7", "1e8", "1e9"):
+        (tmp_path / tokens).mkdir()
+        (tmp_path / tokens / "study.json").write_text("{}")
+    monkeypatch.setattr(together, "opened", lambda panel: results(float(panel.name)))
+    files = together.together(tmp_path, tmp_path)
+    assert [f.name for f in files] == [f"scaling.{k}" for k in ("md", "jsonl", "png", "svg")]
+    assert "N ∝ C^" in files[0].read_text("utf-8")
+    assert len(files[1].read_text("utf-8").splitlines()) == 18
+    monkeypatch.setattr(together, "opened", lambda _: fake.table({"a": {1e-3: [1.0, 2.0]}}))
+    assert together.together(tmp_path) == []

@@ -86,9 +86,9 @@ def _panels(args: argparse.Namespace) -> tuple[Study, ...]:
 
 def _home(args: argparse.Namespace, study: Study, panels: tuple[Study, ...]) -> Path:
     """A study's folder: of several each in its own, within the one that is asked for."""
-    several = args.out is not None and len(panels) > 1
-    out = str(Path(args.out) / study.name.rpartition("/")[2]) if several else args.out
-    return studying.folder(out, study.name)
+    if args.out is None or len(panels) == 1:
+        return studying.folder(args.out, study.name)
+    return Path(args.out) / study.name.rpartition("/")[2]
 
 
 def listed() -> list[str]:

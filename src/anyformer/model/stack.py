@@ -67,11 +67,8 @@ class Sublayer(nn.Module):
 
     def output(self, x: Tensor, call: Call, path: str) -> Tensor:
         """What the branch says of the stream x (B, N, d), before it joins it."""
-        return self._said(x, call, path, self.used)
-
-    def _said(self, x: Tensor, call: Call, path: str, used: tuple[Any, Any, Any, Any]) -> Tensor:
         y = call.recall(path, x) if self.recalls and not call.reads else x
-        branch, norm, after, _ = used
+        branch, norm, after, _ = self.used
         if norm is not None and self.place != "post":
             y = norm(y)
         if self.relative is not None:
@@ -86,8 +83,8 @@ class Sublayer(nn.Module):
         """The stream after this sublayer."""
         if self.optional and call.context is None:
             return x
-        used = _, norm, _, residual = self.used
-        x = residual(x, self._said(x, call, path, used))
+        _, norm, _, residual = self.used
+        x = residual(x, self.output(x, call, path))
         return norm(x) if norm is not None and self.place == "post" else x
 
 

@@ -75,6 +75,7 @@ def _one(model: Model, words: Tokenizer, content: dict[str, Any], what: int | st
             plan = S.override(plan, key, S.parse(value))
     bound = plan.bind(words, model.spec)
     _, held = source.open(words, bound, settings.seed)
+    assert held is not None  # a study has rows to validate on
     device = next(model.parameters()).device
     return evaluate(Trainee(model, bound), held, replace(settings, micro=None), device)
 

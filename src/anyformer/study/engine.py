@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from anyformer.errors import StudyError
@@ -110,13 +111,11 @@ class _Worker:
         code = self.process.wait() if self.process else None
         self._hang_up()
         self.process = None
-        folder = self.home / RUNS / key
-        folder.mkdir(parents=True, exist_ok=True)
         reason = (
             f"its process died with status {code} (-9: killed, often for want of memory): see "
             f"{LOG}, try fewer jobs; the next start goes on with it"
         )
-        write(folder / OUTCOME, json.dumps({"status": "failed", "reason": reason}))
+        _failed(self.home, key, reason)
 
     def stop(self) -> None:
         """Ask the process to save and end."""
@@ -146,10 +145,16 @@ class _Worker:
                     pipe.close()
 
 
+def _failed(home: Path, key: str, reason: str) -> None:
+    folder = home / RUNS / key
+    folder.mkdir(parents=True, exist_ok=True)
+    write(folder / OUTCOME, json.dumps({"status": "failed", "reason": reason}))
+
+
 def over_ray(home: Path, keys: Sequence[str], jobs: int, heard: Heard, every: float = 0.5) -> None:
     """The same over a Ray cluster whose machines all see the study's folder."""
     try:
-        import ray
+        ray = import_module("ray")
     except ImportError as error:
         raise StudyError("ray is not installed: pip install 'anyformer[ray]'") from error
     from anyformer.study.work import do
@@ -158,9 +163,15 @@ def over_ray(home: Path, keys: Sequence[str], jobs: int, heard: Heard, every: fl
     gpus = ray.cluster_resources().get("GPU", 0)
     needs = {"num_gpus": gpus / jobs} if gpus else {"num_cpus": 1}
     task = ray.remote(max_retries=1, **needs)(do)
-    waiting = [task.remote(home.resolve(), key) for key in retry(home, keys)]
+    asked = {task.remote(home.resolve(), key): key for key in retry(home, keys)}
+    waiting = list(asked)
     while waiting:
-        _, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=every)
+        ended, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=every)
+        for one in ended:
+            try:
+                ray.get(one)
+            except ray.exceptions.RayError as error:
+                _failed(home, asked[one], f"{error}; the next start goes on with it")
         heard()
 
 

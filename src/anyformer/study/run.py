@@ -219,7 +219,8 @@ def about(home: Path) -> dict[str, Any]:
     told = _told(home)
     if told is not None:
         return {k: told[k] for k in ("environment", "command")}
-    words = [Path(sys.argv[0]).name, *sys.argv[1:]]
+    name = Path(sys.argv[0]).name
+    words = [*(["python", "-m", "anyformer"] if name == "__main__.py" else [name]), *sys.argv[1:]]
     return {"environment": {**versions(), **machine}, "command": shlex.join(words)}
 
 

@@ -167,8 +167,8 @@ def frontier(runs: Sequence[Run], draws: int = 200, seed: int = 0) -> Frontier |
     size, tokens = _powers(found)
     told = np.array(powers).reshape(-1, 2)
     number = lambda value, column: _interval(value, told[:, column])
-    columns = [tuple(float(row[i]) for row in found) for i in range(4)]
-    return Frontier(*columns, number(size, 0), number(tokens, 1))
+    flops, sizes, read, losses = (tuple(float(row[i]) for row in found) for i in range(4))
+    return Frontier(flops, sizes, read, losses, number(size, 0), number(tokens, 1))
 
 
 def _interval(value: float, draws: np.ndarray) -> Number:

@@ -115,17 +115,17 @@ def _held(c: Comparison, readings: Mapping[str, Reading], pool: Pool | None) -> 
     """A comparison held against noise: its own, and the pool's where both arms share that."""
     if c.mean is None or c.sd is None:
         return c
-    n = len(c.seeds)
+    n, mean, own = len(c.seeds), c.mean, c.sd
     rounding = _size(readings[name].values[s] for name in (c.variant, c.baseline) for s in c.seeds)
-    half, p = _half(c.sd, n), _p(c.mean, c.sd, n, n - 1, rounding)
-    c = replace(c, own_low=c.mean - half, own_high=c.mean + half, own_p=p)
-    c = replace(c, low=c.own_low, high=c.own_high, p=p, freedom=n - 1)
+    half, p = _half(own, n), _p(mean, own, n, n - 1, rounding)
+    low, high = mean - half, mean + half
+    c = replace(c, own_low=low, own_high=high, own_p=p, low=low, high=high, p=p, freedom=n - 1)
     if pool is None or {c.variant, c.baseline} & {*pool.apart}:
         return c
     # never less than its own differences show: an arm that scatters more is seldom told in time
-    sd = max(math.sqrt(2) * pool.sd, c.sd)
-    half, p = _half(sd, n, pool.freedom), _p(c.mean, sd, n, pool.freedom, rounding)
-    return replace(c, low=c.mean - half, high=c.mean + half, p=p, freedom=pool.freedom, pooled=True)
+    sd, free = max(math.sqrt(2) * pool.sd, own), pool.freedom
+    half, p = _half(sd, n, free), _p(mean, sd, n, free, rounding)
+    return replace(c, low=mean - half, high=mean + half, p=p, freedom=free, pooled=True)
 
 
 def _p(mean: float, sd: float, n: int, freedom: int, rounding: float) -> float | None:

@@ -117,7 +117,6 @@ class Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     """Answers for the page and the state alone, asked for by this machine's names."""
 
-    server: Server
     server_version, sys_version = "anyformer", ""
     timeout = 10
 
@@ -133,6 +132,7 @@ class _Handler(BaseHTTPRequestHandler):
         # a page of another site whose name was made to lead here asks by that name
         if self.headers.get("Host", "").rpartition(":")[0] not in NAMES:
             return self._send(HTTPStatus.FORBIDDEN, b"forbidden\n", "text/plain", body)
+        assert isinstance(self.server, Server)
         text, told = self.server.made
         if self.path == "/":
             return self._send(HTTPStatus.OK, text, "text/html", body)

@@ -4,17 +4,29 @@
 const live = document.getElementById("live");
 let shown = live.dataset.state;
 
+// Things that open, by their section, their words and what stands before them.
+function folds() {
+  const found = new Map();
+  for (const fold of document.querySelectorAll("main details")) {
+    const place = fold.closest(".panel, section")?.id + fold.querySelector("summary").textContent;
+    let name = place;
+    for (let i = 1; found.has(name); i += 1) name = place + i;
+    found.set(name, fold);
+  }
+  return found;
+}
+
 function kept() {
   const chosen = document.querySelectorAll("[role=tab][aria-selected=true]");
-  const open = [...document.querySelectorAll("main details")].map((d) => d.open);
+  const open = [...folds()].filter(([, fold]) => fold.open).map(([name]) => name);
   const focus = document.activeElement && document.activeElement.id;
   return { tabs: [...chosen].map((tab) => tab.id), open, focus, x: scrollX, y: scrollY };
 }
 
 function restore(old) {
   for (const id of old.tabs) document.getElementById(id)?.click();
-  const now = [...document.querySelectorAll("main details")];
-  if (now.length === old.open.length) now.forEach((d, i) => (d.open = old.open[i]));
+  const now = folds();
+  for (const name of old.open) if (now.has(name)) now.get(name).open = true;
   if (old.focus) document.getElementById(old.focus)?.focus({ preventScroll: true });
   scrollTo(old.x, old.y);
 }

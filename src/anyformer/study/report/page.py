@@ -53,10 +53,11 @@ def page(results: Results, band: Band = "range", state: str | None = None) -> st
             for name, title, content in sections
         ),
     ]  # fmt: skip
-    foot = tag("footer", tag("p", f"Study {results.name}, written by anyformer.", class_="muted"))
     told = tag("p", id="live", class_="muted", role="status", data_state=state)
-    parts = [tag("main", *body), foot] if state is None else [tag("main", *body), told, foot]
-    return _document(results.title or results.name, join(parts), state is not None)
+    made = tag("p", f"Study {results.name}, written by anyformer.", class_="muted")
+    foot = tag("footer", *([] if state is None else [told]), made)
+    whole = join([tag("main", *body), foot])
+    return _document(results.title or results.name, whole, state is not None)
 
 
 def _sections(

@@ -59,7 +59,8 @@ def verdicts(results: Results, judged: Judgement) -> Html:
     """The verdict on each variant, its difference and what stands behind it."""
     share = judged.gap is not None
     header = ["variant", "verdict", "difference", "p, corrected", "p, own seeds"]
-    header += [*(["recovered"] if share else []), f"final {results.score}", "rate", "seeds"]
+    header += [*(["recovered"] if share else []), f"final {results.score}"]
+    header += [*(["rate"] if len(results.rates) > 1 else []), "seeds"]
     rows = [_row(results, judged, arm.name, share) for arm in results.arms]
     rows.sort(key=lambda row: row[0] != results.baseline)
     better = "lower" if results.lower else "higher"
@@ -72,7 +73,8 @@ def _row(results: Results, judged: Judgement, name: str, share: bool) -> list[ob
     values = list(reading.values.values())
     c = judged.of(name)
     lr = "" if reading.lr is None else rate(reading.lr)
-    end = [figure(lr, reading.lr), figure(len(values), len(values))]
+    rates = [figure(lr, reading.lr)] if len(results.rates) > 1 else []
+    end = [*rates, figure(len(values), len(values))]
     if c is None:
         empty = [Html("")] * (3 + share)
         return [name, tag("span", "baseline", class_="badge"), *empty, _mean(values), *end]

@@ -67,7 +67,7 @@ def _panel(tier: Tier, task: str, relative: bool, variants: tuple[Variant, ...])
     place = "relative" if relative else "absolute"
     small = tier == "cpu"
     sizes = ("dim=48", "heads=2") if small else ("dim=256", "heads=8")
-    how = common(tier, 400 if small else 1000, 16 if small else 128, 2e-3 if small else 1e-3)
+    how = common(tier, 400 if small else 700, 16 if small else 128, 2e-3 if small else 1e-3)
     if task == "causal":
         variants = tuple(replace(v, words=(*v.words, "causal")) for v in variants)
     return Study(
