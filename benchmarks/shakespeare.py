@@ -284,6 +284,40 @@ def pair(text: Characters, seed: int, cores: list[int]) -> dict[str, dict[str, f
     }
 
 
+def _ratio(theirs: list[float], ours: list[float]) -> float:
+    return statistics.median(x / y for x, y in zip(theirs, ours, strict=True))
+
+
+def race(text: Characters, rounds: int, steps: int, out: str | None) -> None:
+    """Whole short runs in turn, each way first as often: seconds, and how they compare."""
+    torch.set_num_threads(2)
+    setup = replace(SETUPS["cpu"], steps=steps)
+    kinds = {"anyformer": lambda s: ours(setup, text, "plain", s, "cpu"),
+             "a plain GPT and loop": lambda s: theirs(setup, text, s)}  # fmt: skip
+    for run in kinds.values():
+        run(rounds)
+    seconds: dict[str, list[float]] = {name: [] for name in kinds}
+    busy: dict[str, list[float]] = {name: [] for name in kinds}
+    for i in range(rounds):
+        for name in list(kinds)[:: 1 if i % 2 else -1]:
+            start = time.process_time()
+            seconds[name].append(kinds[name](i)["seconds"])
+            busy[name].append(time.process_time() - start)
+    table = Table(
+        f"Whole runs of {steps} steps in turn", ["contestant", "seconds", "of ours", "cpu"]
+    )
+    for name in kinds:
+        told = " ".join(f"{x:.1f}" for x in seconds[name])
+        ratios = [_ratio(found[name], found["anyformer"]) for found in (seconds, busy)]
+        table.rows.append([name, told, *(f"{x:.3f}" for x in ratios)])
+    table.notes.append("of ours: the median ratio of runs beside each other, by the clock; cpu: of")
+    table.notes.append(
+        "processor time. Each has its start, its steps and the whole validation tenth"
+    )
+    table.raw = {"seconds": seconds, "cpu": busy}
+    table.show(Shown(out=out), "cpu_shakespeare_race")
+
+
 def h200(data: Path, seeds: int, out: str | None) -> None:
     """Plain and switched, several seeds, each run in its own process, all at once."""
     setup, jobs = SETUPS["h200"], [(n, s) for n in SWITCHES for s in range(seeds)]
@@ -310,18 +344,23 @@ def h200(data: Path, seeds: int, out: str | None) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("work", choices=["cpu", "h200", "one", "pair"])
+    parser.add_argument("work", choices=["cpu", "h200", "race", "one", "pair"])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--out", default=None)
     parser.add_argument("--name", default="plain", choices=SWITCHES)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=None, help="one: fewer than nanoGPT's")
+    parser.add_argument(
+        "--steps", type=int, default=None, help="one and race: fewer than nanoGPT's"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="race: how often")
     parser.add_argument("--cores", type=int, nargs="+", default=[0, 1], help="pair: where to run")
     given = parser.parse_args()
     if given.work in ("cpu", "h200"):
         return {"cpu": cpu, "h200": h200}[given.work](given.data, given.seeds, given.out)
     text = Characters(given.data.read_text(encoding="utf-8"))
+    if given.work == "race":
+        return race(text, given.rounds, given.steps or 400, given.out)
     if given.work == "pair":
         return print(json.dumps(pair(text, given.seed, given.cores)))
     setup = SETUPS["h200"]

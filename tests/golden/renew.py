@@ -45,9 +45,7 @@ def main() -> None:
         KEPT.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
 
 
-def _trained(
-    name: str, case: Case, root: Path
-) -> tuple[dict[str, list[float]], dict[str, float]]:
+def _trained(name: str, case: Case, root: Path) -> tuple[dict[str, list[float]], dict[str, float]]:
     """The curves of a case and the entropies beside them, which are printed."""
     teacher = None
     if name == "distillation":

@@ -18,7 +18,9 @@ def test_law(name):
     some = max(5, settings.default.max_examples // law.share)
 
     # a law about a part that few specs have leaves many of them out
-    @settings(max_examples=some, suppress_health_check=[HealthCheck.filter_too_much])
+    passed = (*settings.default.suppress_health_check, HealthCheck.filter_too_much)
+
+    @settings(max_examples=some, suppress_health_check=passed)
     @given(spec=specs(law.causal), seed=SEEDS)
     def holds(spec, seed):
         assume(law.applies(spec))

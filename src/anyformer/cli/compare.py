@@ -10,7 +10,7 @@ from anyformer.cli import read, studying
 from anyformer.cli.train import changed
 
 if TYPE_CHECKING:
-    from anyformer.study.nodes import Study
+    from anyformer.study.nodes import Amount, Study
 
 EXAMPLE = """\
 anyformer compare
@@ -19,7 +19,11 @@ anyformer compare bert bert+rmsnorm+glu --match parameters --seeds 5 --rates 1e-
 anyformer compare llama llama+one-kv-head --options dim=256 depth=6 heads=8 --budget 20Mtokens"""
 
 SMALL = ("dim=64", "depth=4", "heads=4", "dropout=0.0")  # where no size is asked for
-MATCHES = {"parameters": "parameters", "non-embedding": "non_embedding", "flops": "flops"}
+MATCHES: dict[str, Amount] = {
+    "parameters": "parameters",
+    "non-embedding": "non_embedding",
+    "flops": "flops",
+}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -172,7 +172,7 @@ class Attention(Fresh):
             return None
         if call.source is not None or call.length != x.shape[1] or self.spec.infused is not None:
             return None
-        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        if torch.compiler.is_compiling():
             return None
         maps = (self.q, self.k, self.v)
         if not all(map(_bare, maps)):

@@ -6,14 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from anyformer.errors import StudyError
 from anyformer.spec import from_dict, to_dict
 from anyformer.study import again
 from anyformer.study.nodes import FlopBudget, Study, rates_of
 from anyformer.study.plan import Trial
-from anyformer.study.results import Arm, Outcome, Point, Results
+from anyformer.study.results import Arm, Outcome, Point, Results, Status
 from anyformer.study.work import RUNS, SAMPLE, kept, outcome
 from anyformer.train import log
 
@@ -74,7 +74,7 @@ def _outcome(home: Path, key: str, trial: Trial, arm: Arm) -> Outcome:
         seed=trial.seed,
         lr=trial.lr,
         key=key,
-        status=told["status"],
+        status=cast(Status, told["status"]),
         reason=told.get("reason"),
         points=points,
         training=tuple(

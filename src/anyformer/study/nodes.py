@@ -9,11 +9,14 @@ from anyformer.spec.node import Above, Natural, Positive, Rate, node
 from anyformer.train.settings import Settings
 
 
+Amount = Literal["parameters", "non_embedding", "flops"]
+
+
 @node
 class Match:
     """What a variant has as much of as the baseline, or as another; a size is solved for."""
 
-    on: Literal["parameters", "non_embedding", "flops"] = "parameters"
+    on: Amount = "parameters"
     by: Literal["width", "feedforward"] = "width"
     within: Rate = 0.03  # how far off is still a match
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -260,9 +261,10 @@ def _told(number: Number) -> str:
 def figure(found: Scaling, path: str | Path) -> Path:
     """Loss against compute, a line for each size, with the law and the frontier; PNG or SVG."""
     from anyformer.study.report.figures import render
+    from anyformer.study.report.numbers import short
 
-    def draw(axes: object) -> None:
-        plot = axes.loglog  # type: ignore[attr-defined]
+    def draw(axes: Any) -> None:
+        plot = axes.loglog
         sizes = sorted({r.size for r in found.runs})
         for i, size in enumerate(sizes):
             cells = [c for c in _cells(found.runs) if c[0].size == size]
@@ -274,8 +276,12 @@ def figure(found: Scaling, path: str | Path) -> Path:
             plot(x, [found.compute(C=float(v)) for v in x], "--", color="tab:red", lw=1)
         if found.frontier is not None:
             plot(found.frontier.flops, found.frontier.losses, "*", color="tab:blue", ms=6)
-        axes.set_xlabel("FLOPs of training")  # type: ignore[attr-defined]
-        axes.set_ylabel("loss; darker: larger models")  # type: ignore[attr-defined]
+        axes.xaxis.set_major_formatter(lambda value, _: short(value))
+        axes.xaxis.set_minor_formatter(lambda value, _: "")
+        for level in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            level(lambda value, _: f"{value:.3g}")
+        axes.set_xlabel("FLOPs of training")
+        axes.set_ylabel("loss; darker: larger models")
 
     target = Path(path)
     target.write_bytes(render(draw, target.suffix.lstrip("."), keys={}, name="scaling"))
