@@ -8,7 +8,6 @@ from anyformer.errors import StudyError
 from anyformer.spec.node import Above, Natural, Positive, Rate, node
 from anyformer.train.settings import Settings
 
-
 Amount = Literal["parameters", "non_embedding", "flops"]
 
 
