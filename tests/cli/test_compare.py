@@ -6,12 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
 
 from anyformer.cli import studying
-from anyformer.cli.compare import first, study_of
+from anyformer.cli.compare import arguments, first, study_of
 from anyformer.cli.main import main
 from anyformer.study.nodes import FlopBudget, StepBudget, TimeBudget, TokenBudget
 from tests.study import tiny
@@ -151,8 +152,21 @@ def test_budgets_as_they_are_written(text, budget):
 
 
 def test_no_arguments_are_a_small_study():
-    from argparse import Namespace
-
-    study = first(Namespace(variants=[], budget=None))
+    parser = ArgumentParser()
+    arguments(parser)
+    study = first(parser.parse_args([]))
     assert len(study.variants) == 5 and len(study.seeds) == 3
-    assert study_of(Namespace(variants=[], budget="9steps")).budget == StepBudget(steps=9)
+    assert study_of(parser.parse_args(["--budget", "9steps"])).budget == StepBudget(steps=9)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--data", "a.txt", "--seeds", "5"], "--data, --seeds: name the variants"),
+        (["gpt2", "gpt2+rotary", "--full", "--options", "dim=8"], "leave out --options"),
+        (["gpt2", "gpt2+rotary", "--by", "width"], "give --match too"),
+    ],
+)
+def test_no_option_is_taken_and_ignored(words, told, capsys):
+    assert main(["compare", *words, "--no-open"]) == 2
+    assert told in capsys.readouterr().err

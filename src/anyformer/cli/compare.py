@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyformer.cli import read, studying
 from anyformer.cli.train import changed
+from anyformer.errors import StudyError
 
 if TYPE_CHECKING:
     from anyformer.study.nodes import Amount, Study
@@ -25,6 +26,11 @@ MATCHES: dict[str, Amount] = {
     "flops": "flops",
 }
 
+OF_VARIANTS = (  # options that mean something only where variants are named
+    *("data", "match", "by", "options", "full", "seeds", "rates", "lr", "batch", "length"),
+    *("objective", "tokenizer", "precision", "device", "compile", "set"),
+)
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this verb."""
@@ -34,7 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "baseline (default: a small decoder against rotary, GLU, recursion and T5's bias)",
     )  # fmt: skip
     parser.add_argument(
-        "--data", nargs="+", default=["python-docs"], metavar="WHAT",
+        "--data", nargs="+", metavar="WHAT",
         help="data sets (`anyformer data list`), files or folders (default: python-docs)",
     )  # fmt: skip
     parser.add_argument(
@@ -43,19 +49,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--match", choices=(*MATCHES, "none"), help="what all variants have alike")
     parser.add_argument(
-        "--by", choices=("width", "feedforward"), default="feedforward",
-        help="what is made wider or narrower for it",
+        "--by", choices=("width", "feedforward"),
+        help="what is made wider or narrower for it (default: feedforward)",
     )  # fmt: skip
     parser.add_argument(
         "--options", nargs="+", default=None, metavar="key=value",
         help=f"sizes and other options of all recipes (default: {' '.join(SMALL)})",
     )  # fmt: skip
     parser.add_argument("--full", action="store_true", help="the recipes in their own sizes")
-    parser.add_argument("--seeds", type=int, default=3, help="how many (default: 3)")
+    parser.add_argument("--seeds", type=int, help="how many (default: 3)")
     parser.add_argument("--rates", type=float, nargs="+", default=[], help="learning rates to try")
-    parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--length", type=int, default=64, help="tokens that are read at once")
+    parser.add_argument("--lr", type=float, help="(default: 0.002)")
+    parser.add_argument("--batch", type=int, help="rows of a step (default: 16)")
+    parser.add_argument("--length", type=int, help="tokens that are read at once (default: 64)")
     parser.add_argument("--objective", help="as masked (default: the one of the model's paper)")
     parser.add_argument(
         "--tokenizer", help="a folder, or characters, bytes, bpe:8000, wordpiece:8000, unigram:8000"
@@ -86,9 +92,10 @@ def study_of(args: argparse.Namespace) -> Study:
 
     if not args.variants:
         return first(args)
+    _refuse_clashes(args)
     names = ("precision", "device", "compile")
     given = {n: getattr(args, n) for n in names if getattr(args, n) is not None}
-    settings = changed(Settings(batch=args.batch, lr=args.lr, **given), args.set)
+    settings = changed(Settings(batch=args.batch or 16, lr=args.lr or 2e-3, **given), args.set)
     options = () if args.full else tuple(args.options or SMALL)
     read.pairs(options)
     found: dict[str, Any] = {
@@ -96,13 +103,15 @@ def study_of(args: argparse.Namespace) -> Study:
         "title": " against ".join([args.variants[0], ", ".join(args.variants[1:])]),
         "options": options,
         "objective": args.objective,
-        "data": tuple(args.data),
+        "data": tuple(args.data or ["python-docs"]),
         "tokenizer": args.tokenizer,
-        "length": args.length,
+        "length": args.length or 64,
         "settings": settings,
         "budget": studying.budget(args.budget) if args.budget else StepBudget(steps=600),
-        "match": Match(on=MATCHES[args.match], by=args.by) if args.match in MATCHES else None,
-        "seeds": tuple(range(args.seeds)),
+        "match": Match(on=MATCHES[args.match], by=args.by or "feedforward")
+        if args.match in MATCHES
+        else None,
+        "seeds": tuple(range(3 if args.seeds is None else args.seeds)),
         "rates": tuple(args.rates),
         "rows": 256,
     }
@@ -111,13 +120,25 @@ def study_of(args: argparse.Namespace) -> Study:
     return replace(study, name=f"compare-{digest}")
 
 
+def _refuse_clashes(args: argparse.Namespace) -> None:
+    """Refuse an option that another one would leave without effect."""
+    if args.full and args.options:
+        raise StudyError("--full takes the recipes in their own sizes: leave out --options, or it")
+    if args.by and args.match not in MATCHES:
+        raise StudyError("--by says how to match: give --match too, as --match parameters")
+
+
 def first(args: argparse.Namespace) -> Study:
     """The study of no arguments: small, real, done in minutes on two cores."""
+    from dataclasses import replace
+
     from anyformer.study.shipped import first_look
 
+    idle = [f"--{name}" for name in OF_VARIANTS if getattr(args, name) not in (None, False, [])]
+    if idle:
+        raise StudyError(
+            f"{', '.join(idle)}: name the variants to compare too, as `anyformer compare gpt2 "
+            f"gpt2+rotary {idle[0]} …`; without any a study that ships is run as it is"
+        )
     study = first_look()
-    if args.budget:
-        from dataclasses import replace
-
-        study = replace(study, budget=studying.budget(args.budget))
-    return study
+    return replace(study, budget=studying.budget(args.budget)) if args.budget else study
