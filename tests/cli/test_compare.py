@@ -165,6 +165,8 @@ def test_no_arguments_are_a_small_study():
         (["--data", "a.txt", "--seeds", "5"], "--data, --seeds: name the variants"),
         (["gpt2", "gpt2+rotary", "--full", "--options", "dim=8"], "leave out --options"),
         (["gpt2", "gpt2+rotary", "--by", "width"], "give --match too"),
+        (["gpt2", "gpt2+rotary", "--lr", "0"], "lr"),
+        (["gpt2", "gpt2+rotary", "--length", "0"], "length"),
     ],
 )
 def test_no_option_is_taken_and_ignored(words, told, capsys):

@@ -20,6 +20,7 @@ anyformer compare bert bert+rmsnorm+glu --match parameters --seeds 5 --rates 1e-
 anyformer compare llama llama+one-kv-head --options dim=256 depth=6 heads=8 --budget 20Mtokens"""
 
 SMALL = ("dim=64", "depth=4", "heads=4", "dropout=0.0")  # where no size is asked for
+USUAL: dict[str, Any] = {"batch": 16, "lr": 2e-3}
 MATCHES: dict[str, Amount] = {
     "parameters": "parameters",
     "non-embedding": "non_embedding",
@@ -93,9 +94,9 @@ def study_of(args: argparse.Namespace) -> Study:
     if not args.variants:
         return first(args)
     _refuse_clashes(args)
-    names = ("precision", "device", "compile")
+    names = ("batch", "lr", "precision", "device", "compile")
     given = {n: getattr(args, n) for n in names if getattr(args, n) is not None}
-    settings = changed(Settings(batch=args.batch or 16, lr=args.lr or 2e-3, **given), args.set)
+    settings = changed(Settings(**{**USUAL, **given}), args.set)
     options = () if args.full else tuple(args.options or SMALL)
     read.pairs(options)
     found: dict[str, Any] = {
@@ -105,7 +106,7 @@ def study_of(args: argparse.Namespace) -> Study:
         "objective": args.objective,
         "data": tuple(args.data or ["python-docs"]),
         "tokenizer": args.tokenizer,
-        "length": args.length or 64,
+        "length": 64 if args.length is None else args.length,
         "settings": settings,
         "budget": studying.budget(args.budget) if args.budget else StepBudget(steps=600),
         "match": Match(on=MATCHES[args.match], by=args.by or "feedforward")
