@@ -240,6 +240,7 @@ class Loop:
         state, mark = save.state_of(folder), "optimiser/"
         stored = {k[len(mark) :]: v for k, v in save.stored(folder).items() if k.startswith(mark)}
         self.stepper.optimisers.prepare(stored)
+        self.stepper.forget()
         save.fill(folder, self.tensors())
         self.stepper.scaler.load_state_dict(state["scaler"])
         self.watch.restore(state["watch"])

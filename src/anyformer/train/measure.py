@@ -15,7 +15,7 @@ from anyformer.errors import InputError
 from anyformer.objectives.base import Batch, Objective, Result, Trainee
 from anyformer.train.ranks import Spread, alone, seed
 from anyformer.train.settings import Settings
-from anyformer.train.step import DTYPES, Sums
+from anyformer.train.step import DTYPES, Sums, Told
 
 SEED = 0x5EED  # of the rows, which are the same each time
 
@@ -74,7 +74,8 @@ def _sums(
             sums.losses = {k: torch.zeros_like(v) for k, v in sums.losses.items()}
             nothing = lambda pair: (torch.zeros_like(pair[0]), torch.zeros_like(pair[1]))
             sums.metrics = {k: nothing(v) for k, v in sums.metrics.items()}
-    return sums.told(spread, spread.sum(total.to(device))).read()
+    values = sums.values(spread, spread.sum(total.to(device)))
+    return Told(sums.names, values).read()
 
 
 def _read(spread: Spread, batch: Batch) -> list[Result]:

@@ -116,7 +116,10 @@ class Optimisers:
         rate = self.lr * factor
         for optimiser in self.all:
             for group in optimiser.param_groups:
-                group["lr"] = rate * group["scale"]
+                if isinstance(group["lr"], Tensor):
+                    group["lr"].fill_(rate * group["scale"])
+                else:
+                    group["lr"] = rate * group["scale"]
         return rate
 
     def zero(self) -> None:
@@ -170,7 +173,12 @@ def _make(settings: Settings, groups: list[dict[str, Any]]) -> torch.optim.Optim
     if isinstance(found, AdamW | Muon):
         betas = (found.betas[0], found.betas[1])
         fused = device in ("cpu", "cuda")
-        return torch.optim.AdamW(groups, settings.lr, betas, found.eps, fused=fused)
+        if settings.graph:  # what is captured reads the rate where it lies
+            for group in groups:
+                group["lr"] = torch.tensor(settings.lr, device=device)
+        return torch.optim.AdamW(
+            groups, settings.lr, betas, found.eps, fused=fused, capturable=settings.graph
+        )
     return torch.optim.Adafactor(
         groups,
         settings.lr,

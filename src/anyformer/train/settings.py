@@ -145,6 +145,9 @@ class Settings:
     clip: Above | None = 1.0  # the largest norm of the gradient
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
     compile: bool = False  # each block by itself
+    graph: bool = (
+        False  # a step of one GPU as one CUDA graph: small models are several times faster
+    )
     recompute: bool = False  # activations inside a block, in the backward pass
     ema: Rate | None = None  # decay of averaged weights, which are evaluated and kept
     evaluation: Evaluation = Evaluation()
@@ -171,6 +174,10 @@ def check(settings: Settings, world: int = 1) -> Settings:
         )
     if isinstance(found, AdamW | Muon) and (len(found.betas) != 2 or 1.0 in found.betas):
         raise SpecError(f"betas={found.betas} should be two numbers below 1, as (0.9, 0.95)")
+    if settings.graph and (not isinstance(found, AdamW) or settings.precision == "float16"):
+        raise SpecError(
+            "graph=True captures steps of AdamW in float32 or bfloat16: take those, or leave it out"
+        )
     if settings.ema is not None and settings.ema == 1.0:
         raise SpecError("ema=1.0 never changes: take a decay below 1, as 0.999, or None")
     warmup = settings.schedule.warmup

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch.distributed.tensor import DTensor
 from anyformer.errors import TrainError
 from anyformer.objectives.base import Batch, Result
 from anyformer.train.ema import Ema
+from anyformer.train.graph import Replay, Work
 from anyformer.train.optim import Optimisers, mesh_of
 from anyformer.train.ranks import Spread, seed
 from anyformer.train.settings import Settings
@@ -26,15 +26,20 @@ DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
-@dataclass
 class Told:
-    """Numbers of a step as one tensor, on the device until they are read."""
+    """Numbers of a step by name; a GPU sends them while it goes on, until they are read."""
 
-    names: list[str]
-    values: Tensor  # (names,) float64
+    def __init__(self, names: list[str], values: Tensor):
+        self.names = names
+        self.values = values.to("cpu", non_blocking=True)  # (names,) float64
+        self.sent = torch.cuda.Event() if values.is_cuda else None
+        if self.sent is not None:
+            self.sent.record()
 
     def read(self) -> dict[str, float]:
-        """The numbers by name; waits for the device."""
+        """The numbers; waits until the device has sent them, and for nothing behind them."""
+        if self.sent is not None:
+            self.sent.synchronize()
         return dict(zip(self.names, self.values.tolist(), strict=True))
 
 
@@ -57,26 +62,26 @@ class Sums:
                 old = self.metrics.get(name)
                 self.metrics[name] = pair if old is None else (old[0] + pair[0], old[1] + pair[1])
 
-    def told(self, spread: Spread, counts: Tensor, *others: Tensor) -> Told:
-        """loss, each term and each metric over all ranks; others are summed over them as they are.
+    def values(self, spread: Spread, counts: Tensor, *others: Tensor) -> Tensor:
+        """The loss, terms and metrics over all ranks; others are summed over them as they are.
 
         `counts` (terms,) are of the whole step already.
         """
-        device = counts.device
         parts = [self.losses[n].reshape(()) for n in self.weights]
-        parts += [x.reshape(()).to(device) for pair in self.metrics.values() for x in pair]
-        parts += [x.reshape(()).to(device, torch.float64) for x in others]
-        whole = spread.sum(torch.stack(parts))
+        parts += [x.reshape(()) for pair in self.metrics.values() for x in pair]
+        parts += [x.reshape(()).double() for x in others]
+        whole = spread.sum(torch.stack([part.to(counts.device) for part in parts]))
         terms, pairs = len(self.weights), 2 * len(self.metrics)
         means = whole[:terms] / counts.clamp(min=1)
-        weights = torch.tensor(list(self.weights.values()), dtype=torch.float64, device=device)
-        ratios = whole[terms : terms + pairs : 2] / whole[terms + 1 : terms + pairs : 2].clamp(
-            min=1
-        )
-        values = [(means * weights).sum()[None], means, ratios, whole[terms + pairs :]]
-        names = ["loss", *(f"loss/{n}" for n in self.weights), *self.metrics]
-        names += [f"other/{i}" for i in range(len(others))]
-        return Told(names, torch.cat(values))
+        loss = sum(mean * weight for mean, weight in zip(means, self.weights.values(), strict=True))
+        each = whole[terms : terms + pairs].view(-1, 2)
+        ratios = each[:, 0] / each[:, 1].clamp(min=1)
+        return torch.cat([torch.as_tensor(loss)[None], means, ratios, whole[terms + pairs :]])
+
+    @property
+    def names(self) -> list[str]:
+        """Of the numbers that are told, without others."""
+        return ["loss", *(f"loss/{n}" for n in self.weights), *self.metrics]
 
 
 class Stepper:
@@ -89,19 +94,26 @@ class Stepper:
         self.ema = None if settings.ema is None else Ema(spread.trainee, settings.ema)
         half = settings.precision == "float16"
         self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**14, enabled=half)
+        if settings.graph and (device.type != "cuda" or spread.world * spread.copies > 1):
+            raise TrainError(
+                "graph=True replays a step on one CUDA GPU, in one process: leave it out"
+            )
+        self.names: list[str] = []  # of the numbers of a step
+        self.work: Work = self._work
+        self.forget()
 
     def autocast(self) -> AbstractContextManager[object]:
         """The precision that the settings ask for."""
         dtype = DTYPES.get(self.settings.precision)
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
 
-    def counts(self, batches: Sequence[Batch]) -> Tensor:
-        """How many things each term counts in the whole step (terms,), over all ranks."""
+    def counts(self, batches: Sequence[Batch]) -> list[float]:
+        """How many things each term counts in this rank's part of a step."""
         objective, total = self.spread.trainee.objective, [0.0] * len(self.weights)
         for batch in batches:
             found = objective.counts(batch)
             total = [t + float(found[n]) for t, n in zip(total, self.weights, strict=True)]
-        return self.spread.sum(torch.tensor(total, dtype=torch.float64, device=self.device))
+        return total
 
     def move(self, batch: Batch) -> Batch:
         """A batch on the device."""
@@ -112,25 +124,39 @@ class Stepper:
     def run(self, step: int, batches: Sequence[Batch], factor: float, stop: bool) -> Told:
         """One step with a learning rate times a factor; `stop`: this rank wants to stop.
 
-        The numbers told are loss, terms, metrics, the gradient's norm and how many want to stop.
+        The numbers told are loss, terms, metrics, how many want to stop and the gradient's norm.
         """
         seed(self.device, self.settings.seed, step, self.spread.rank)
-        counts, sums = self.counts(batches), Sums(self.weights)
-        scales = self._scales(counts)
+        self.optimisers.set(factor)
+        given = torch.tensor([*self.counts(batches), float(stop)], dtype=torch.float64)
         try:
-            for i, batch in enumerate(batches):
-                self._read(self.move(batch), scales, sums, i + 1 == len(batches))
+            values = self.work(batches, given.to(self.device, non_blocking=True))
         except (RuntimeError, MemoryError) as error:
             self.optimisers.zero()
             if (found := out_of_memory(error, self.settings)) is None:
                 raise
             raise found from error
-        norm = self._update(step, factor)
-        told = sums.told(self.spread, counts, torch.tensor(float(stop)))
-        told.names[-1] = "stop"
-        told.names.append("norm")
-        told.values = torch.cat([told.values, norm.double().reshape(1).to(told.values.device)])
-        return told
+        if self.ema is not None:
+            self.ema.update(step)
+        return Told(self.names, values)
+
+    def forget(self) -> None:
+        """Drop what was captured of steps: tensors that it writes into are no longer ours."""
+        self.work = Replay(self._work) if self.settings.graph else self._work
+
+    def _work(self, batches: Sequence[Batch], given: Tensor) -> Tensor:
+        """All that the device does in a step, on this rank's counts and its wish to stop (T + 1,).
+
+        The host reads nothing of it, so that it can be captured and done again.
+        """
+        counts, sums = self.spread.sum(given[:-1].clone()), Sums(self.weights)
+        scales = self._scales(counts)
+        for i, batch in enumerate(batches):
+            self._read(self.move(batch), scales, sums, i + 1 == len(batches))
+        norm = self._update()
+        values = sums.values(self.spread, counts, given[-1])
+        self.names = [*sums.names, "stop", "norm"]
+        return torch.cat([values, norm.double().reshape(1).to(values.device)])
 
     def _scales(self, counts: Tensor) -> dict[str, float | Tensor]:
         factor, each = self.spread.factor, counts.clamp(min=1)
@@ -159,9 +185,8 @@ class Stepper:
         sums.add(result)
         return result.carry
 
-    def _update(self, step: int, factor: float) -> Tensor:
-        """Clip, update, average; returns the norm of the gradient before it was clipped."""
-        self.optimisers.set(factor)
+    def _update(self) -> Tensor:
+        """Clip and update; returns the norm of the gradient before it was clipped."""
         for optimiser in self.optimisers.all:
             self.scaler.unscale_(optimiser)
         norm = clip(self.optimisers.parameters, self.settings.clip)
@@ -169,8 +194,6 @@ class Stepper:
             self.scaler.step(optimiser)
         self.scaler.update()
         self.optimisers.zero()
-        if self.ema is not None:
-            self.ema.update(step)
         return norm
 
 

@@ -120,5 +120,5 @@ def _panel(kind: str, tier: Tier) -> Study:
         tokenizer=words_of(tier, pieces),
         length=32 if small else 128,
         match=Match(on="parameters", by="feedforward"),
-        **common(tier, 240 if small else 600, 16 if small else 64, 4e-3 if small else 1e-3),
+        **common(tier, 240 if small else 600, 16 if small else 32, 4e-3 if small else 1e-3),
     )

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from anyformer.study.nodes import Match, Study, Variant
 from anyformer.study.shipped.tier import Tier, common, words_of
+from anyformer.train.settings import Cosine
 
 STUDY = "recursive-layers"
 PLAIN, SHARED, ONE = "6 layers", "1 layer × 6", "1 layer"
@@ -47,10 +48,11 @@ DEPTHS = (
 def panels(tier: Tier) -> tuple[Study, ...]:
     """Does one layer run six times do what six layers do: masked, causal; relative, absolute?"""
     made = [
-        _panel(tier, task, relative, CORE if tier == "cpu" else CORE + MORE)
+        _panel(tier, task, relative, CORE)
         for task in ("masked", "causal")
         for relative in (True, False)
     ]
+    ways = _panel(tier, "causal", True, CORE[:3] + MORE)
     depths = _panel(tier, "masked", False, DEPTHS)
     many = 8 if tier == "gpu" else 6
     both = (
@@ -58,16 +60,20 @@ def panels(tier: Tier) -> tuple[Study, ...]:
         Variant(name=f"{SHARED}, one head", words=("heads=1",)),
     )
     sole = _panel(tier, "masked", True, both)
+    other = {"name": f"{STUDY}/ways", "title": "Other ways to share layers: causal, relative"}
     named = {"name": f"{STUDY}/layers", "title": "How many layers, how often: masked, absolute"}
     alone = {"name": f"{STUDY}/heads", "title": "One head or several, one layer × 6: masked"}
-    return (*made, replace(depths, **named), replace(sole, anchors=(), retests=(), **alone))
+    sole = replace(sole, anchors=(), retests=(), **alone)
+    return (*made, replace(depths, **named), replace(ways, **other), sole)
 
 
 def _panel(tier: Tier, task: str, relative: bool, variants: tuple[Variant, ...]) -> Study:
     place = "relative" if relative else "absolute"
     small = tier == "cpu"
     sizes = ("dim=48", "heads=2") if small else ("dim=256", "heads=8")
-    how = common(tier, 400 if small else 700, 16 if small else 128, 2e-3 if small else 1e-3)
+    how = common(tier, 400 if small else 1500, 16 if small else 64, 2e-3 if small else 1e-3)
+    if not small:  # norms behind the sums ask for a slow start
+        how["settings"] = replace(how["settings"], schedule=Cosine(warmup=150, final=0.1))
     if task == "causal":
         variants = tuple(replace(v, words=(*v.words, "causal")) for v in variants)
     return Study(
@@ -79,9 +85,9 @@ def _panel(tier: Tier, task: str, relative: bool, variants: tuple[Variant, ...])
         objective=task,
         asks=("cross=true",),
         tokenizer=words_of(tier, "wordpiece" if task == "masked" else "bpe"),
-        length=32 if small else 128,
+        length=32 if small else 64,
         anchors=(ONE, PLAIN),
-        rates=() if small else (3e-4, 1e-3, 3e-3),
+        rates=() if small else (5e-4, 1.25e-3, 3e-3, 8e-3),
         tune="first",
         retests=tuple(f"rounds={n}" for n in (3, 9, 12)),
         **how,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from anyformer.study.nodes import StepBudget
@@ -12,13 +13,17 @@ TIERS: tuple[Tier, ...] = ("cpu", "gpu")
 PROSE = ("wikitext-2",)  # of the larger tier; the smaller one reads what ships with Python
 
 
+HOW = {  # small models: a GPU is fed by one launch a step, and by batches that are made ahead
+    "cpu": Settings(device="cpu"),
+    "gpu": Settings(precision="bfloat16", graph=True, workers=1),
+}
+
+
 def common(tier: Tier, steps: int, batch: int, lr: float, rows: int = 128) -> dict[str, Any]:
     """Data, settings, budget and seeds of a tier's studies."""
-    precision = "bfloat16" if tier == "gpu" else "float32"
-    device = "auto" if tier == "gpu" else "cpu"
     return {
         "data": PROSE if tier == "gpu" else ("python-docs",),
-        "settings": Settings(batch=batch, lr=lr, precision=precision, device=device),
+        "settings": replace(HOW[tier], batch=batch, lr=lr),
         "budget": StepBudget(steps=steps),
         "rows": rows,
         "evaluations": 8,
