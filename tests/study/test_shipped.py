@@ -74,7 +74,7 @@ def test_recursive_layers_has_the_controls_that_the_source_lacks():
         assert isinstance(attention, S.Attention)
         assert attention.causal == ("causal" in panel.name)
         assert bool(attention.relative) == ("relative" in panel.name)
-        assert len(study.variants) == 5 and len(study.rates) == 3
+        assert len(study.variants) == 5 and len(study.rates) == 4
 
 
 @pytest.mark.parametrize("tier", TIERS)
