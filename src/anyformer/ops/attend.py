@@ -76,12 +76,22 @@ BACKENDS = {  # fastest first
 
 def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan, backend: str = "auto") -> Tensor:
     """q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) -> (B, H, Q, E); padded queries: 0."""
-    out = BACKENDS[choose(q, k, v, plan, backend)].run(q, k, v, plan)
+    out = BACKENDS[_chosen(q, k, v, plan, backend)].run(q, k, v, plan)
     for mask in parts(plan.mask):
         if isinstance(mask, Padding) and mask.queries:
             real = mask.keep[:, plan.start : plan.start + q.shape[2]]
             out = out * real[:, None, :, None]
     return out
+
+
+def _chosen(q: Tensor, k: Tensor, v: Tensor, plan: Plan, backend: str) -> str:
+    """The backend that runs a plan; layers that share one ask once."""
+    if torch.compiler.is_compiling():
+        return choose(q, k, v, plan, backend)
+    key = (backend, q.shape, k.shape, v.shape, q.dtype)
+    if key not in plan.chosen:
+        plan.chosen[key] = choose(q, k, v, plan, backend)
+    return plan.chosen[key]
 
 
 def choose(q: Tensor, k: Tensor, v: Tensor, plan: Plan, backend: str = "auto") -> str:

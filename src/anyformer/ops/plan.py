@@ -8,7 +8,7 @@ the persistent ones, which every query sees and which have no distance.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -43,6 +43,7 @@ class Plan:
     dropout: float = 0.0
     start: int = 0
     lead: int = 0
+    chosen: dict[tuple, str] = field(default_factory=dict)  # backends, by what they were asked
 
     def needs(self) -> dict[str, str]:
         """What this plan asks of a kernel, and which fields ask it."""

@@ -39,6 +39,7 @@ def evaluate(
     kept = torch.get_rng_state()
     modes = {m: m.training for m in spread.module.modules()}
     spread.module.eval()
+    spread.trainee.metrics = True
     try:
         seed(where, SEED, spread.rank)
         with torch.no_grad(), _autocast(settings, where):

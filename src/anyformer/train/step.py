@@ -6,6 +6,7 @@ a step is cut into pieces changes nothing but the last bits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -28,14 +29,22 @@ MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 @dataclass
 class Told:
-    """Numbers of a step as one tensor, on the device until they are read."""
+    """Sums of a step as one tensor, on the device until they are read."""
 
-    names: list[str]
-    values: Tensor  # (names,) float64
+    weights: dict[str, float]  # of each term in the loss
+    metrics: list[str]
+    others: list[str]
+    values: Tensor  # float64: the terms' counts and sums, a sum and a count a metric, the others
 
     def read(self) -> dict[str, float]:
-        """The numbers by name; waits for the device."""
-        return dict(zip(self.names, self.values.tolist(), strict=True))
+        """loss, each term, each metric and the others by name; waits for the device."""
+        numbers = iter(self.values.tolist())
+        counts = [max(next(numbers), 1.0) for _ in self.weights]
+        means = {name: next(numbers) / n for name, n in zip(self.weights, counts, strict=True)}
+        found = {"loss": math.fsum(self.weights[name] * mean for name, mean in means.items())}
+        found |= {f"loss/{name}": mean for name, mean in means.items()}
+        found |= {name: next(numbers) / max(next(numbers), 1.0) for name in self.metrics}
+        return found | dict(zip(self.others, numbers, strict=True))
 
 
 class Sums:
@@ -57,26 +66,17 @@ class Sums:
                 old = self.metrics.get(name)
                 self.metrics[name] = pair if old is None else (old[0] + pair[0], old[1] + pair[1])
 
-    def told(self, spread: Spread, counts: Tensor, *others: Tensor) -> Told:
-        """loss, each term and each metric over all ranks; others are summed over them as they are.
+    def told(self, spread: Spread, counts: Tensor, **others: float) -> Told:
+        """Each term and each metric over all ranks; others are summed over them as they are.
 
         `counts` (terms,) are of the whole step already.
         """
         device = counts.device
         parts = [self.losses[n].reshape(()) for n in self.weights]
         parts += [x.reshape(()).to(device) for pair in self.metrics.values() for x in pair]
-        parts += [x.reshape(()).to(device, torch.float64) for x in others]
-        whole = spread.sum(torch.stack(parts))
-        terms, pairs = len(self.weights), 2 * len(self.metrics)
-        means = whole[:terms] / counts.clamp(min=1)
-        weights = torch.tensor(list(self.weights.values()), dtype=torch.float64, device=device)
-        ratios = whole[terms : terms + pairs : 2] / whole[terms + 1 : terms + pairs : 2].clamp(
-            min=1
-        )
-        values = [(means * weights).sum()[None], means, ratios, whole[terms + pairs :]]
-        names = ["loss", *(f"loss/{n}" for n in self.weights), *self.metrics]
-        names += [f"other/{i}" for i in range(len(others))]
-        return Told(names, torch.cat(values))
+        parts += [torch.tensor(x, dtype=torch.float64, device=device) for x in others.values()]
+        values = torch.cat([counts, spread.sum(torch.stack(parts))])
+        return Told(self.weights, list(self.metrics), list(others), values)
 
 
 class Stepper:
@@ -109,11 +109,15 @@ class Stepper:
             return batch
         return {k: v.to(self.device, non_blocking=True) for k, v in batch.items()}
 
-    def run(self, step: int, batches: Sequence[Batch], factor: float, stop: bool) -> Told:
+    def run(
+        self, step: int, batches: Sequence[Batch], factor: float, stop: bool, metrics: bool = True
+    ) -> Told:
         """One step with a learning rate times a factor; `stop`: this rank wants to stop.
 
-        The numbers told are loss, terms, metrics, the gradient's norm and how many want to stop.
+        The numbers told are loss, terms, metrics where asked for, the gradient's norm and how many
+        want to stop.
         """
+        self.spread.trainee.metrics = metrics
         seed(self.device, self.settings.seed, step, self.spread.rank)
         counts, sums = self.counts(batches), Sums(self.weights)
         scales = self._scales(counts)
@@ -126,9 +130,8 @@ class Stepper:
                 raise
             raise found from error
         norm = self._update(step, factor)
-        told = sums.told(self.spread, counts, torch.tensor(float(stop)))
-        told.names[-1] = "stop"
-        told.names.append("norm")
+        told = sums.told(self.spread, counts, stop=float(stop))
+        told.others.append("norm")
         told.values = torch.cat([told.values, norm.double().reshape(1).to(told.values.device)])
         return told
 
@@ -182,7 +185,7 @@ def clip(parameters: Sequence[torch.nn.Parameter], most: float | None) -> Tensor
             alike.setdefault(mesh_of(parameter.grad), []).append(parameter)
     norms = [_norm([p.grad for p in group if p.grad is not None]) for group in alike.values()]
     norm = norms[0] if len(norms) == 1 else torch.nn.utils.get_total_norm(norms)
-    if most is not None:
+    if most is not None and not (norm.device.type == "cpu" and float(norm) <= most):
         for group in alike.values():
             torch.nn.utils.clip_grads_with_norm_(group, most, norm)
     return norm
