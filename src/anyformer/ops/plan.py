@@ -8,13 +8,16 @@ the persistent ones, which every query sees and which have no distance.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from anyformer.ops.mask import Mask
 from anyformer.ops.relative import Relative, leaf
 from anyformer.ops.weigh import Weigh
+
+
+Chosen = dict[tuple[object, ...], str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +46,7 @@ class Plan:
     dropout: float = 0.0
     start: int = 0
     lead: int = 0
-    chosen: dict[tuple, str] = field(default_factory=dict)  # backends, by what they were asked
+    chosen: Chosen | None = None  # what runs it, by what it was asked with; None: asked each time
 
     def needs(self) -> dict[str, str]:
         """What this plan asks of a kernel, and which fields ask it."""

@@ -16,7 +16,7 @@ from anyformer.errors import InputError
 from anyformer.ops import weigh as W
 from anyformer.ops.attend import attend
 from anyformer.ops.eager import Place, weights, widen
-from anyformer.ops.plan import Mod, Plan
+from anyformer.ops.plan import Chosen, Mod, Plan
 from anyformer.ops.relative import Relative, merge
 from anyformer.ops.rotary import sinusoid
 from anyformer.parts.base import build, part
@@ -186,7 +186,7 @@ class Attention(Fresh):
         if biases and len(biases) < len(maps):
             return None
         y = F.linear(x, weight, torch.cat(biases) if biases else None)
-        q, k, v = y.split([m.out_features for m in maps], -1)
+        q, k, v = y.split_with_sizes([m.out_features for m in maps], -1)
         return q, k, v
 
     def _asked(self, x: Tensor, call: Call) -> Tensor:
@@ -220,7 +220,7 @@ class Attention(Fresh):
 
     def _split(self, x: Tensor, size: int) -> Tensor:
         """(B, M, G·size) -> (B, G, M, size)."""
-        return x.unflatten(-1, (-1, size)).transpose(1, 2)
+        return x.view(*x.shape[:-1], x.shape[-1] // size, size).transpose(1, 2)
 
     def _queries(self, q: Tensor) -> Tensor:
         q = self._split(q, self.size)  # (B, H or 1, N, D)
@@ -287,10 +287,12 @@ class Attention(Fresh):
             return self._made(call, path, new, keys)
         key = (id(self.spec), self.training, new, keys)
         if key not in call.plans:
-            call.plans[key] = self._made(call, path, new, keys)
+            call.plans[key] = self._made(call, path, new, keys, {})
         return call.plans[key]
 
-    def _made(self, call: Call, path: str, new: int, keys: int) -> Plan:
+    def _made(
+        self, call: Call, path: str, new: int, keys: int, chosen: Chosen | None = None
+    ) -> Plan:
         spec, scale = self.spec, self._scale(call)
         mods = [m.mod() for m in self.mods if isinstance(m, (SoftCap, Temperature))]
         blocks, counts = None, ()
@@ -308,4 +310,5 @@ class Attention(Fresh):
             dropout=spec.dropout if self.training and blocks is None else 0.0,
             start=0 if spec.cross else call.start,
             lead=spec.memory,
+            chosen=chosen,
         )

@@ -179,15 +179,17 @@ class Stepper:
 
 def clip(parameters: Sequence[torch.nn.Parameter], most: float | None) -> Tensor:
     """The norm of all gradients; they are scaled down to `most` where it is more."""
-    alike: dict[object, list[torch.nn.Parameter]] = {}  # what lies over the same ranks
+    alike: dict[object, tuple[list[torch.nn.Parameter], list[Tensor]]] = {}  # over the same ranks
     for parameter in parameters:
-        if parameter.grad is not None:
-            alike.setdefault(mesh_of(parameter.grad), []).append(parameter)
-    norms = [_norm([p.grad for p in group if p.grad is not None]) for group in alike.values()]
+        if (grad := parameter.grad) is not None:
+            owners, grads = alike.setdefault(mesh_of(grad), ([], []))
+            owners.append(parameter)
+            grads.append(grad)
+    norms = [_norm(grads) for _, grads in alike.values()]
     norm = norms[0] if len(norms) == 1 else torch.nn.utils.get_total_norm(norms)
     if most is not None and not (norm.device.type == "cpu" and float(norm) <= most):
-        for group in alike.values():
-            torch.nn.utils.clip_grads_with_norm_(group, most, norm)
+        for owners, _ in alike.values():
+            torch.nn.utils.clip_grads_with_norm_(owners, most, norm)
     return norm
 
 
