@@ -22,7 +22,6 @@ from anyformer.spec.parallel import kind_of
 from anyformer.spec.schedule import closing, ring, turns
 from anyformer.spec.walk import head_dim, lora_of, own_maps, qk_dim
 
-
 Used = tuple[Any, Any, Any, Any]  # branch, norm, norm after the branch, residual
 
 

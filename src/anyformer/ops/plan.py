@@ -16,7 +16,6 @@ from anyformer.ops.mask import Mask
 from anyformer.ops.relative import Relative, leaf
 from anyformer.ops.weigh import Weigh
 
-
 Chosen = dict[tuple[object, ...], str]
 
 
