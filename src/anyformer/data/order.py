@@ -6,6 +6,7 @@ from results beyond the size keeps it one for any size (Black and Rogaway 2002).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import isqrt
 from typing import Any, cast
 
@@ -15,15 +16,20 @@ ROUNDS = 6
 WORD = 2**64 - 1
 
 
-def mix(*numbers: int) -> int:
-    """64 bits that depend on every number given (the finalizer of SplitMix64, chained)."""
-    state = 0
+def mix(*numbers: int, state: int = 0) -> int:
+    """64 bits that depend on every number given (the finalizer of SplitMix64, chained).
+
+    `state` is what numbers before them gave.
+    """
     for number in numbers:
         state = (state + 0x9E3779B97F4A7C15 + (number & WORD)) & WORD
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & WORD
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & WORD
         state ^= state >> 31
     return state
+
+
+mixed = lru_cache(64)(mix)  # for numbers that come again, as those of an epoch
 
 
 def generator(*numbers: int) -> np.random.Generator:
@@ -55,14 +61,20 @@ def shuffled(index: int, size: int, key: int) -> int:
     b = -(-size // a)
     while True:
         left, right = index % a, index // a
-        for round in range(ROUNDS):
-            left, right = right, (left + mix(key, round, right)) % (b if round % 2 else a)
+        for round, state in enumerate(_rounds(key)):
+            left, right = right, (left + mix(right, state=state)) % (b if round % 2 else a)
         index = left + a * right
         if index < size:
             return index
 
 
+@lru_cache(64)
+def _rounds(key: int) -> list[int]:
+    """What the key and the number of each round give."""
+    return [mix(key, round) for round in range(ROUNDS)]
+
+
 def place(index: int, size: int, seed: int, shuffle: bool) -> tuple[int, int]:
     """The epoch of an index, and the place that it leads to in it."""
     epoch, within = divmod(index, size)
-    return epoch, shuffled(within, size, mix(seed, epoch)) if shuffle else within
+    return epoch, shuffled(within, size, mixed(seed, epoch)) if shuffle else within

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from anyformer.data.order import mix, place
+from anyformer.data.order import mixed, place
 from anyformer.data.part import Texts
 from anyformer.data.samples import Sample
 from anyformer.errors import InputError
@@ -47,7 +47,7 @@ class Rows:
         """The row at an index from 0 on."""
         epoch, row = place(index, self.size, self.seed, self.shuffle)
         total = self.shards.tokens
-        phase = mix(self.seed, epoch, 1) % total if self.shuffle else 0
+        phase = mixed(self.seed, epoch, 1) % total if self.shuffle else 0
         start = (phase + row * self.length) % total
         stop = min(start + self.length, total)
         ids, documents = self.shards.slice(start, stop), self._documents(start, stop)
@@ -59,7 +59,7 @@ class Rows:
 
     def _documents(self, start: int, stop: int) -> np.ndarray:
         """The documents of tokens, counted from the first one's; empty ones don't count."""
-        first = np.searchsorted(self._ends, start, side="right")
+        first = self._ends.searchsorted(start, side="right")
         if stop <= self._ends[first]:  # one document, as mostly where they are long
             return np.zeros(stop - start, np.int64)
         found = np.searchsorted(self._ends, np.arange(start, stop), side="right")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -170,7 +169,9 @@ class Model(nn.Module):
             states, shares = call.exits
             out.exits = torch.stack([self._told(h, None, given)["logits"] for h in states]), shares
         real = pooled(self.spec.head, seq, given, x.shape[1])
-        return replace(out, **self._told(x, real, given))
+        for name, answer in self._told(x, real, given).items():
+            out[name] = answer
+        return out
 
     def _told(self, x: Tensor, real: Tensor | None, given: Inputs) -> dict[str, Tensor]:
         """The answers of the head by name, x (B, N, d) and where it is real."""

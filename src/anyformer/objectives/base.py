@@ -93,6 +93,7 @@ class Trainee(nn.Module):
 
     def __init__(self, model: Model, objective: Objective):
         super().__init__()
+        self.metrics = True  # whether they are asked for, beside losses
         self.model = model
         self.beside = objective.beside(model)
         self.objective = WithExtra(objective, model.spec) if weights(model.spec) else objective
@@ -166,14 +167,14 @@ def collate(examples: Sequence[Example], pad: int) -> Batch:
         ("decoder_input_ids", "decoder_attention_mask"),
     ):
         if ids in batch and mask not in batch:
-            lengths = torch.tensor([len(e[ids]) for e in examples])
-            if int(lengths.min()) < batch[ids].shape[1]:
-                batch[mask] = (torch.arange(batch[ids].shape[1]) < lengths[:, None]).long()
+            lengths, most = [len(e[ids]) for e in examples], batch[ids].shape[1]
+            if min(lengths) < most:
+                batch[mask] = (torch.arange(most) < torch.tensor(lengths)[:, None]).long()
     return batch
 
 
 def _stack(arrays: list[np.ndarray], fill: int) -> np.ndarray:
-    if not arrays[0].ndim:
+    if all(a.shape == arrays[0].shape for a in arrays):
         return np.stack(arrays)
     shape = tuple(max(sizes) for sizes in zip(*(a.shape for a in arrays), strict=True))
     out = np.full((len(arrays), *shape), fill, arrays[0].dtype)

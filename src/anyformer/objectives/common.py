@@ -63,7 +63,8 @@ class OfTokens(Objective):
                 raise InputError("loop.halt=Exit weighs cross-entropies: set alpha=1.0")
             answers, shares = out.exits
             loss = expected_sum(answers, shares, batch["labels"], self.smoothing)
-        return Result({"tokens": loss}, {"accuracy": hits(out.logits, batch["labels"])})
+        told = {"accuracy": hits(out.logits, batch["labels"])} if trainee.metrics else {}
+        return Result({"tokens": loss}, told)
 
 
 # -------------------------------------------------------------------------- the model

@@ -107,4 +107,5 @@ class InTurn(OfTokens):
         out = trainee.model(**batch, **asked, **({} if mems is None else {"mems": mems}))
         assert out.logits is not None
         loss = token_sum(out.logits, labels, self.smoothing)
-        return Result({"tokens": loss}, {"accuracy": hits(out.logits, labels)}, {"mems": out.mems})
+        told = {"accuracy": hits(out.logits, labels)} if trainee.metrics else {}
+        return Result({"tokens": loss}, told, {"mems": out.mems})

@@ -16,6 +16,8 @@ from anyformer.ops.mask import Mask
 from anyformer.ops.relative import Relative, leaf
 from anyformer.ops.weigh import Weigh
 
+Chosen = dict[tuple[object, ...], str]
+
 
 @dataclass(frozen=True, eq=False)
 class Mod:
@@ -43,6 +45,7 @@ class Plan:
     dropout: float = 0.0
     start: int = 0
     lead: int = 0
+    chosen: Chosen | None = None  # what runs it, by what it was asked with; None: asked each time
 
     def needs(self) -> dict[str, str]:
         """What this plan asks of a kernel, and which fields ask it."""

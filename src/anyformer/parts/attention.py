@@ -16,7 +16,7 @@ from anyformer.errors import InputError
 from anyformer.ops import weigh as W
 from anyformer.ops.attend import attend
 from anyformer.ops.eager import Place, weights, widen
-from anyformer.ops.plan import Mod, Plan
+from anyformer.ops.plan import Chosen, Mod, Plan
 from anyformer.ops.relative import Relative, merge
 from anyformer.ops.rotary import sinusoid
 from anyformer.parts.base import build, part
@@ -114,6 +114,9 @@ class Attention(Fresh):
         apart = spec.disentangled and build(spec.disentangled, heads, self.size, self.dim)
         assert apart is None or isinstance(apart, Disentangled)
         self.disentangled = apart
+        self.weigh = weigh_of(spec.weigh)
+        own = (spec.mods, spec.talking != "no", spec.blocks, spec.relative, spec.disentangled)
+        self.bare = not any(own)  # nothing of its own goes into its plan
 
     def fresh(self, std: float) -> None:
         """Heads that don't talk yet, memories of the size of keys and values (1907.01470)."""
@@ -136,7 +139,8 @@ class Attention(Fresh):
         q, k, v = self._remembered(x, call, path) if self.spec.cross else self._own(x, call, path)
         k, v = self._with_memory(k, v)
         plan = self._plan(call, path, q.shape[2], k.shape[2])
-        q, k = self._carried(q, k, call)
+        if not self.bare or call.relative or self.spec.carry:
+            q, k = self._carried(q, k, call)
         if call.untied is not None and not self.spec.cross:
             q, k = self._untied(q, k, call.untied)
         if call.weights is not None:
@@ -150,15 +154,15 @@ class Attention(Fresh):
         """q, k and v of the sequence itself and of what a cache remembers."""
         if (lent := call.lent(path)) is not None:
             return self._asked(x[:, -call.length :], call), *lent
-        at = call.positions[:, -x.shape[1] :]
-        y = self._joined(x, call) or self._apart(x, call, at)
+        y = self._joined(x, call) or self._apart(x, call)
         q, k, v = self._queries(y[0]), self._keys(y[1]), self._split(y[2], self.value_size)
         if self.spec.rotary is not None:
-            q, k = turned(self.spec.rotary, q, k, at)
+            q, k = turned(self.spec.rotary, q, k, call.positions[:, -x.shape[1] :])
         return q, *call.lend(path, *call.extend(path, k, v))
 
-    def _apart(self, x: Tensor, call: Call, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _apart(self, x: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v (B, M, width of each) by a product each."""
+        at = call.positions[:, -x.shape[1] :]
         read = x if call.source is None else call.source
         placed = self._placed(read, at)
         asks = placed if read is x else self._placed(x, at)
@@ -182,7 +186,7 @@ class Attention(Fresh):
         if biases and len(biases) < len(maps):
             return None
         y = F.linear(x, weight, torch.cat(biases) if biases else None)
-        q, k, v = y.split([m.out_features for m in maps], -1)
+        q, k, v = y.split_with_sizes([m.out_features for m in maps], -1)
         return q, k, v
 
     def _asked(self, x: Tensor, call: Call) -> Tensor:
@@ -216,7 +220,7 @@ class Attention(Fresh):
 
     def _split(self, x: Tensor, size: int) -> Tensor:
         """(B, M, G·size) -> (B, G, M, size)."""
-        return x.unflatten(-1, (-1, size)).transpose(1, 2)
+        return x.view(*x.shape[:-1], x.shape[-1] // size, size).transpose(1, 2)
 
     def _queries(self, q: Tensor) -> Tensor:
         q = self._split(q, self.size)  # (B, H or 1, N, D)
@@ -278,6 +282,17 @@ class Attention(Fresh):
         return merge(found)
 
     def _plan(self, call: Call, path: str, new: int, keys: int) -> Plan:
+        """The plan of new queries and keys; layers alike that bring nothing to it share one."""
+        if not self.bare or call.relative or torch.compiler.is_compiling():
+            return self._made(call, path, new, keys)
+        key = (id(self.spec), self.training, new, keys)
+        if key not in call.plans:
+            call.plans[key] = self._made(call, path, new, keys, {})
+        return call.plans[key]
+
+    def _made(
+        self, call: Call, path: str, new: int, keys: int, chosen: Chosen | None = None
+    ) -> Plan:
         spec, scale = self.spec, self._scale(call)
         mods = [m.mod() for m in self.mods if isinstance(m, (SoftCap, Temperature))]
         blocks, counts = None, ()
@@ -290,9 +305,10 @@ class Attention(Fresh):
             relative=self._tables(call, new, keys - spec.memory, scale),
             mods=(*mods, *counts),
             mix=self.talk_pre,
-            weigh=weigh_of(spec.weigh),
+            weigh=self.weigh,
             remix=self.talk_post,
             dropout=spec.dropout if self.training and blocks is None else 0.0,
             start=0 if spec.cross else call.start,
             lead=spec.memory,
+            chosen=chosen,
         )

@@ -22,7 +22,8 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., d) -> (..., d)."""
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+        weight = self.weight
+        return torch.layer_norm(x, weight.shape, weight, self.bias, self.eps)
 
 
 @part(S.RMSNorm)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from anyformer.errors import InputError
 from anyformer.ops.mask import Causal, Documents, Mask, Padding, Prefix, Window, both
+from anyformer.ops.plan import Plan
 from anyformer.parts.distance import Vectors
 from anyformer.parts.lora import Lora
 
@@ -77,6 +78,7 @@ class Call:
     extra: dict[str, Tensor] = field(default_factory=dict)  # sums that a loop adds to the loss
     exits: tuple[list[Tensor], Tensor] | None = None  # states of all rounds, p (B, N, R)
     masks: dict[tuple, Mask | None] = field(default_factory=dict)
+    plans: dict[tuple, Plan] = field(default_factory=dict)
     weights: list[Tensor] | None = None  # attention weights, where asked for
     hidden: list[Tensor] | None = None  # the stream before each block, where asked for
 

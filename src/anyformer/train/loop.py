@@ -135,7 +135,7 @@ class Loop:
         for batches in source:
             step = self.at.step
             rate = factor(self.settings.schedule, step, self.settings.steps)
-            told = self.stepper.run(step, batches, rate, bool(stop.code))
+            told = self.stepper.run(step, batches, rate, bool(stop.code), self._logged(step + 1))
             self.speed.add(self.spread.trainee.model.spec, batches)
             self.pending.append((step, told, rate * self.settings.lr))
             self.at.step = step + 1
@@ -154,10 +154,12 @@ class Loop:
                 raise WrongStepError(step, reason)
             self._tell(step + 1, numbers, rate)
 
+    def _logged(self, done: int) -> bool:
+        """Whether the numbers of a step are written down."""
+        return done % self.settings.log_every == 0 or done in (1, self.settings.steps)
+
     def _tell(self, done: int, numbers: dict[str, float], rate: float) -> None:
-        if self.log is None:
-            return
-        if done % self.settings.log_every and done not in (1, self.settings.steps):
+        if self.log is None or not self._logged(done):
             return
         self.log.write({"step": done, **numbers, "lr": rate})
         speed = self.speed.look()

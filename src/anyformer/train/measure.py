@@ -39,6 +39,7 @@ def evaluate(
     kept = torch.get_rng_state()
     modes = {m: m.training for m in spread.module.modules()}
     spread.module.eval()
+    spread.trainee.metrics = True
     try:
         seed(where, SEED, spread.rank)
         with torch.no_grad(), _autocast(settings, where):
@@ -57,7 +58,7 @@ def _sums(
 ) -> dict[str, float]:
     objective = spread.trainee.objective
     weights = dict(objective.weights)
-    sums, total = Sums(weights), torch.zeros(len(weights), dtype=torch.float64)
+    sums, total = Sums(weights), [0.0] * len(weights)
     micro = settings.micro or max(settings.batch // spread.world, 1)
     rows = range(spread.rank, count, spread.world)
     most = -(-count // spread.world)  # rows of the rank that has most: all ranks go equally often
@@ -68,14 +69,14 @@ def _sums(
         if mine:
             sums.add(*found)
             counts = objective.counts(batch)
-            total += torch.tensor([float(counts[n]) for n in weights], dtype=torch.float64)
+            total = [t + float(counts[n]) for t, n in zip(total, weights, strict=True)]
         elif not sums.losses:  # fewer rows than ranks: the names are needed, not the numbers
             sums.add(*found)
             sums.losses = {k: torch.zeros_like(v) for k, v in sums.losses.items()}
             nothing = lambda pair: (torch.zeros_like(pair[0]), torch.zeros_like(pair[1]))
             sums.metrics = {k: nothing(v) for k, v in sums.metrics.items()}
-    values = sums.values(spread, spread.sum(total.to(device)))
-    return Told(sums.names, values).read()
+    whole = spread.sum(torch.tensor(total, dtype=torch.float64, device=device))
+    return Told(sums, (), sums.values(spread, whole)).read()
 
 
 def _read(spread: Spread, batch: Batch) -> list[Result]:

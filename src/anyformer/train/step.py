@@ -6,6 +6,7 @@ a step is cut into pieces changes nothing but the last bits.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -27,20 +28,27 @@ MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 class Told:
-    """Numbers of a step by name; a GPU sends them while it goes on, until they are read."""
+    """Sums of a step as one tensor; a GPU sends it while it goes on, until it is read."""
 
-    def __init__(self, names: list[str], values: Tensor):
-        self.names = names
-        self.values = values.to("cpu", non_blocking=True)  # (names,) float64
+    def __init__(self, sums: Sums, others: Sequence[str], values: Tensor):
+        self.weights, self.metrics, self.others = sums.weights, list(sums.metrics), others
+        # float64: the terms' counts and sums, a sum and a count for each metric, the others
+        self.values = values.to("cpu", non_blocking=True)
         self.sent = torch.cuda.Event() if values.is_cuda else None
         if self.sent is not None:
             self.sent.record()
 
     def read(self) -> dict[str, float]:
-        """The numbers; waits until the device has sent them, and for nothing behind them."""
+        """loss, each term, each metric and the others; waits until the device has sent them."""
         if self.sent is not None:
             self.sent.synchronize()
-        return dict(zip(self.names, self.values.tolist(), strict=True))
+        numbers = iter(self.values.tolist())
+        counts = [max(next(numbers), 1.0) for _ in self.weights]
+        means = {name: next(numbers) / n for name, n in zip(self.weights, counts, strict=True)}
+        found = {"loss": math.fsum(self.weights[name] * mean for name, mean in means.items())}
+        found |= {f"loss/{name}": mean for name, mean in means.items()}
+        found |= {name: next(numbers) / max(next(numbers), 1.0) for name in self.metrics}
+        return found | dict(zip(self.others, numbers, strict=True))
 
 
 class Sums:
@@ -63,25 +71,15 @@ class Sums:
                 self.metrics[name] = pair if old is None else (old[0] + pair[0], old[1] + pair[1])
 
     def values(self, spread: Spread, counts: Tensor, *others: Tensor) -> Tensor:
-        """The loss, terms and metrics over all ranks; others are summed over them as they are.
+        """Counts, each term and each metric over all ranks; others are summed as they are.
 
         `counts` (terms,) are of the whole step already.
         """
         parts = [self.losses[n].reshape(()) for n in self.weights]
         parts += [x.reshape(()) for pair in self.metrics.values() for x in pair]
         parts += [x.reshape(()).double() for x in others]
-        whole = spread.sum(torch.stack([part.to(counts.device) for part in parts]))
-        terms, pairs = len(self.weights), 2 * len(self.metrics)
-        means = whole[:terms] / counts.clamp(min=1)
-        loss = sum(mean * weight for mean, weight in zip(means, self.weights.values(), strict=True))
-        each = whole[terms : terms + pairs].view(-1, 2)
-        ratios = each[:, 0] / each[:, 1].clamp(min=1)
-        return torch.cat([torch.as_tensor(loss)[None], means, ratios, whole[terms + pairs :]])
-
-    @property
-    def names(self) -> list[str]:
-        """Of the numbers that are told, without others."""
-        return ["loss", *(f"loss/{n}" for n in self.weights), *self.metrics]
+        whole = torch.stack([part.to(counts.device) for part in parts])
+        return torch.cat([counts, spread.sum(whole)])
 
 
 class Stepper:
@@ -98,7 +96,7 @@ class Stepper:
             raise TrainError(
                 "graph=True replays a step on one CUDA GPU, in one process: leave it out"
             )
-        self.names: list[str] = []  # of the numbers of a step
+        self.sums = Sums(self.weights)  # of the last step
         self.work: Work = self._work
         self.forget()
 
@@ -121,11 +119,15 @@ class Stepper:
             return batch
         return {k: v.to(self.device, non_blocking=True) for k, v in batch.items()}
 
-    def run(self, step: int, batches: Sequence[Batch], factor: float, stop: bool) -> Told:
+    def run(
+        self, step: int, batches: Sequence[Batch], factor: float, stop: bool, metrics: bool = True
+    ) -> Told:
         """One step with a learning rate times a factor; `stop`: this rank wants to stop.
 
-        The numbers told are loss, terms, metrics, how many want to stop and the gradient's norm.
+        The numbers told are loss, terms, metrics where asked for, how many want to
+        stop and the gradient's norm.
         """
+        self.spread.trainee.metrics = metrics or self.settings.graph
         seed(self.device, self.settings.seed, step, self.spread.rank)
         self.optimisers.set(factor)
         given = torch.tensor([*self.counts(batches), float(stop)], dtype=torch.float64)
@@ -138,7 +140,7 @@ class Stepper:
             raise found from error
         if self.ema is not None:
             self.ema.update(step)
-        return Told(self.names, values)
+        return Told(self.sums, ("stop", "norm"), values)
 
     def forget(self) -> None:
         """Drop what was captured of steps: tensors that it writes into are no longer ours."""
@@ -150,12 +152,12 @@ class Stepper:
         The host reads nothing of it, so that it can be captured and done again.
         """
         counts, sums = self.spread.sum(given[:-1].clone()), Sums(self.weights)
+        self.sums = sums
         scales = self._scales(counts)
         for i, batch in enumerate(batches):
             self._read(self.move(batch), scales, sums, i + 1 == len(batches))
         norm = self._update()
         values = sums.values(self.spread, counts, given[-1])
-        self.names = [*sums.names, "stop", "norm"]
         return torch.cat([values, norm.double().reshape(1).to(values.device)])
 
     def _scales(self, counts: Tensor) -> dict[str, float | Tensor]:
@@ -199,15 +201,17 @@ class Stepper:
 
 def clip(parameters: Sequence[torch.nn.Parameter], most: float | None) -> Tensor:
     """The norm of all gradients; they are scaled down to `most` where it is more."""
-    alike: dict[object, list[torch.nn.Parameter]] = {}  # what lies over the same ranks
+    alike: dict[object, tuple[list[torch.nn.Parameter], list[Tensor]]] = {}  # over the same ranks
     for parameter in parameters:
-        if parameter.grad is not None:
-            alike.setdefault(mesh_of(parameter.grad), []).append(parameter)
-    norms = [_norm([p.grad for p in group if p.grad is not None]) for group in alike.values()]
+        if (grad := parameter.grad) is not None:
+            owners, grads = alike.setdefault(mesh_of(grad), ([], []))
+            owners.append(parameter)
+            grads.append(grad)
+    norms = [_norm(grads) for _, grads in alike.values()]
     norm = norms[0] if len(norms) == 1 else torch.nn.utils.get_total_norm(norms)
-    if most is not None:
-        for group in alike.values():
-            torch.nn.utils.clip_grads_with_norm_(group, most, norm)
+    if most is not None and not (norm.device.type == "cpu" and float(norm) <= most):
+        for owners, _ in alike.values():
+            torch.nn.utils.clip_grads_with_norm_(owners, most, norm)
     return norm
 
 
