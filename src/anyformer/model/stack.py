@@ -22,8 +22,6 @@ from anyformer.spec.parallel import kind_of
 from anyformer.spec.schedule import closing, ring, turns
 from anyformer.spec.walk import head_dim, lora_of, own_maps, qk_dim
 
-Used = tuple[Any, Any, Any, Any]  # branch, norm, norm after the branch, residual
-
 
 class Sublayer(nn.Module):
     """A branch, its norm and its way into the stream."""
@@ -59,7 +57,7 @@ class Sublayer(nn.Module):
         self.lora = lora and nn.ModuleList(build(lora, leaf, dim) for leaf in spec.leaves)
 
     @property
-    def used(self) -> Used:
+    def used(self) -> tuple[Any, Any, Any, Any]:
         """Branch, norm, norm after the branch and residual: its own, or those that it is lent."""
         own = (self.branch, self.norm, self.after, self.residual)
         if not self.lender:
@@ -69,11 +67,8 @@ class Sublayer(nn.Module):
 
     def output(self, x: Tensor, call: Call, path: str) -> Tensor:
         """What the branch says of the stream x (B, N, d), before it joins it."""
-        return self._output(x, call, path, self.used)
-
-    def _output(self, x: Tensor, call: Call, path: str, used: Used) -> Tensor:
         y = call.recall(path, x) if self.recalls and not call.reads else x
-        branch, norm, after, _ = used
+        branch, norm, after, _ = self.used
         if norm is not None and self.place != "post":
             y = norm(y)
         if self.relative is not None:
@@ -88,9 +83,8 @@ class Sublayer(nn.Module):
         """The stream after this sublayer."""
         if self.optional and call.context is None:
             return x
-        used = self.used
-        _, norm, _, residual = used
-        x = residual(x, self._output(x, call, path, used))
+        _, norm, _, residual = self.used
+        x = residual(x, self.output(x, call, path))
         return norm(x) if norm is not None and self.place == "post" else x
 
 
