@@ -47,7 +47,7 @@ def test_a_query_that_sees_nothing_gets_zeros(case, weigh, name):
     mask, seeing = MASKS[case]
     found = _attend(name, Plan(0.5, mask=mask, weigh=WEIGHS[weigh], remix=_mix(weigh)))
     if found is None:  # eager and chunked take everything
-        assert name in ("short", "sdpa", "flex")
+        assert name in ("sdpa", "flex")
         return
     out, gradient = found
     blind = ~seeing[:, None, :, None].expand_as(out)
@@ -61,7 +61,7 @@ def _mix(weigh: str) -> torch.Tensor | None:
     return None if weigh == "softmax" else torch.ones(H, H).double()
 
 
-@pytest.mark.parametrize("name", [name for name in BACKENDS if name != "short"])
+@pytest.mark.parametrize("name", BACKENDS)
 def test_persistent_keys_are_seen_even_then(name):
     found = _attend(name, Plan(0.5, mask=Padding(NOBODY), lead=2))
     wanted = _attend("eager", Plan(0.5, mask=Padding(NOBODY), lead=2))

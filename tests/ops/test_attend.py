@@ -40,20 +40,6 @@ def test_plain_and_causal_float32_are_fused():
     assert chosen(Plan(1.0, mask=Causal() & Padding(RIGHT, True, True))) == "sdpa"
 
 
-def test_many_short_rows_on_several_threads_are_batched(monkeypatch):
-    causal, shape = Plan(1.0, mask=Causal()), dict(queries=64, heads=8, groups=2, size=32)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert chosen(causal, **shape) == chosen(Plan(1.0), **shape) == "short"
-    assert chosen(Plan(1.0, mask=Causal(), dropout=0.1), **shape) == "short"
-    assert chosen(causal, **shape | {"size": 33}) == "sdpa"
-    assert chosen(causal, **shape | {"queries": 97}) == "sdpa"
-    assert chosen(causal, **shape | {"dtype": torch.bfloat16}) == "sdpa"
-    assert chosen(causal) == "sdpa"  # few
-    assert chosen(Plan(1.0, mask=Causal(), lead=1), **shape, keys=65) == "halved"
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    assert chosen(causal, **shape) == "sdpa"
-
-
 def test_short_bfloat16_is_written_out_in_a_compiled_graph_where_a_cpu_has_it(monkeypatch):
     causal, last = Plan(1.0, mask=Causal()), Plan(1.0, mask=Causal(), start=15)
     monkeypatch.setattr(module, "FAST_BFLOAT16", True)

@@ -203,7 +203,14 @@ def folder(page, tmp_path_factory):
 def test_a_folder(folder, text):
     assert (folder / "report.html").read_text(encoding="utf-8") == text
     names = {p.name for p in folder.iterdir()}
-    assert names == {"report.html", "figures", "points.csv", "runs.csv", "verdicts.csv"}
+    assert names == {
+        "report.html",
+        "figures",
+        "points.csv",
+        "runs.csv",
+        "runs.jsonl",
+        "verdicts.csv",
+    }
     figures = {p.name: p.read_bytes() for p in (folder / "figures").iterdir()}
     assert {n.rpartition(".")[0] for n in figures if n.endswith(".png")} == {
         n.rpartition(".")[0] for n in figures if n.endswith(".svg")

@@ -15,7 +15,6 @@ from torch import Tensor
 from anyformer.errors import BackendError, known_or_raise
 from anyformer.ops import flex as flex_
 from anyformer.ops import sdpa as sdpa_
-from anyformer.ops import short as short_
 from anyformer.ops.chunked import chunked
 from anyformer.ops.eager import eager
 from anyformer.ops.halved import halved, saves
@@ -24,7 +23,6 @@ from anyformer.ops.plan import Plan
 
 SMALL = 1 << 20  # scores that may be written out: 4 MiB in float32
 SHORT = 512  # keys up to which they may be however many queries there are
-BRIEF, NARROW = 96, 32  # keys and size of heads up to which batched products may be faster
 
 Test = Callable[[Tensor, Tensor, Tensor, Plan], bool]
 
@@ -49,15 +47,6 @@ def _fuses(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
     return here and q.shape[2] > 1 and torch.compiler.is_compiling() and FAST_BFLOAT16
 
 
-def _brief(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
-    """Where batched products beat the fused kernel: many short rows on several threads of a CPU."""
-    narrow = k.shape[2] <= BRIEF and q.shape[3] <= NARROW and q.dtype == torch.float32
-    if not narrow or q.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
-    return SMALL >> 4 <= scores <= SMALL and torch.get_num_threads() > 1
-
-
 def _small(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
     """Where writing the scores out is fastest and still takes memory linear in the length."""
     scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
@@ -67,7 +56,6 @@ def _small(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
 ALL = frozenset({"mask", "relative", "mods", "rows", "dropout"})
 
 BACKENDS = {  # fastest first
-    "short": Backend(short_.short, frozenset({"mask", "dropout"}), short_.lacks, _brief),
     "sdpa": Backend(
         sdpa_.sdpa,
         frozenset({"mask", "dropout"}),

@@ -1,10 +1,11 @@
-"""The report in a folder: the page, its figures as PNG and SVG, and its numbers as CSV."""
+"""The report in a folder: the page, its figures as PNG and SVG, its numbers as CSV, raw runs."""
 
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 from anyformer.study.judgement import Comparison, Judgement
@@ -19,7 +20,10 @@ NAME = "report.html"
 
 
 def write(results: Results, folder: str | Path, band: Band = "range") -> Path:
-    """Write report.html, figures/ and points, runs and verdicts as CSV; return the page's path."""
+    """Write report.html, figures/, points, runs and verdicts as CSV, and each run as a line of JSON.
+
+    Returns the page's path.
+    """
     matplotlib()  # before anything is written
     folder, judged = Path(folder), judge(results)
     figures = folder / "figures"
@@ -34,6 +38,8 @@ def write(results: Results, folder: str | Path, band: Band = "range") -> Path:
     _csv(folder / "points.csv", (*start, *places, *names), _points(results, names))
     _csv(folder / "runs.csv", (*start, "reason", *places, *names), _runs(results, names))
     _csv(folder / "verdicts.csv", [f.name for f in fields(Comparison)], _verdicts(judged))
+    lines = (json.dumps(asdict(run)) + "\n" for run in results.outcomes)
+    (folder / "runs.jsonl").write_text("".join(lines), encoding="utf-8", newline="\n")
     return _page(folder / NAME, page(results, band))
 
 
