@@ -9,9 +9,13 @@ import torch
 
 from anyformer.data.loader import Loader
 from anyformer.errors import SpecError, TrainError
+from anyformer.model import checks, inputs
 from anyformer.model.model import build
 from anyformer.objectives.base import Trainee
+from anyformer.recipes import recipe
 from anyformer.spec import override
+from anyformer.study.shipped import modifications
+from anyformer.study.words import put
 from anyformer.train.ranks import alone
 from anyformer.train.settings import Adafactor, Settings, check
 from anyformer.train.step import Stepper
@@ -60,3 +64,24 @@ def test_replayed_steps_equal_plain_ones(micro, precision):
 def test_a_model_that_draws_on_the_host_is_refused():
     with pytest.raises(TrainError, match="draws on the host"):
         _losses(SETTINGS, layer_dropout=0.5)
+
+
+@pytest.mark.parametrize("kind", [modifications.ENCODER, modifications.DECODER, modifications.PAIR])
+def test_the_host_reads_nothing_of_a_step_of_any_switch(kind, monkeypatch):
+    """Tensors without values, on which reading one raises: what is read here can't be captured."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    for module in (inputs, checks):  # values are looked at on a CPU alone
+        monkeypatch.setattr(module, "readable", lambda x: False, raising=False)
+    base = modifications.BASES[kind][0]
+    plain = recipe(base, dim=16, depth=1, heads=2, vocab=40)
+    names = {modifications.ENCODER: (), modifications.DECODER: ("labels",)}
+    names = ("input_ids", *names.get(kind, ("labels", "decoder_input_ids")))
+    ids = {name: torch.arange(8).view(2, 4) for name in names}
+    for words in ((), *modifications.switches(kind, "cpu").values()):
+        model = build(put(plain, base, words)).train()
+        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+            given = {k: fake.from_tensor(v) for k, v in ids.items()}
+            with torch.autocast("cpu", torch.bfloat16):
+                out = model(**given)
+            (out.last_hidden_state.sum() if out.loss is None else out.loss).backward()

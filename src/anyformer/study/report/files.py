@@ -20,7 +20,7 @@ NAME = "report.html"
 
 
 def write(results: Results, folder: str | Path, band: Band = "range") -> Path:
-    """Write report.html, figures/, points, runs and verdicts as CSV, and each run as a line of JSON.
+    """Write report.html, figures/, points, runs and verdicts as CSV, runs as JSON lines.
 
     Returns the page's path.
     """
