@@ -114,3 +114,14 @@ def test_memories_are_returned_under_their_names():
     out = build(spec)(IDS, use_cache=True)
     assert "mems" not in out
     assert out.past_key_values.length == 4
+
+
+def test_a_row_of_the_skipped_token_alone_is_read_at_its_first_place():
+    """Whatever stands beside it: on its own, padded on the left, padded on the right."""
+    head = S.Classes(count=3, pool="last", token=1, bias=False)
+    spec = S.override(recipe("gpt2", dim=8, depth=1, heads=2, vocab=9, dropout=0.0), "head", head)
+    model = build(spec).eval().double()
+    alone = model(torch.tensor([[1]])).logits
+    for row, mask in (([0, 0, 1], [0, 0, 1]), ([1, 0, 0], [1, 0, 0])):
+        out = model(torch.tensor([row]), attention_mask=torch.tensor([mask]))
+        torch.testing.assert_close(out.logits, alone)

@@ -26,8 +26,9 @@ def pooled(head: S.Head | None, seq: Sequence, given: Inputs, length: int) -> Te
         return _marked(head.token, given, length)
     if seq.embedded:
         return keep
-    real = seq.x != head.token
-    return real if keep is None else real & keep
+    real = torch.ones_like(seq.x, dtype=torch.bool) if keep is None else keep
+    found = real & (seq.x != head.token)
+    return found | _first(real) & ~found.any(1, keepdim=True)  # the first one at least
 
 
 def typed(head: S.Head | None, seq: Sequence, types: int) -> Sequence:
@@ -50,9 +51,13 @@ def _answerable(token: int, seq: Sequence) -> Tensor | None:
     """True behind the question and at the first real position (B, N); None: everywhere."""
     if seq.embedded:
         return None
-    start = torch.zeros_like(seq.x[:, 0]) if seq.mask is None else seq.mask.int().argmax(1)
-    first = torch.arange(seq.x.shape[1], device=seq.x.device) == start[:, None]
-    return first | ~_question(token, seq)
+    real = torch.ones_like(seq.x) if seq.mask is None else seq.mask
+    return _first(real) | ~_question(token, seq)
+
+
+def _first(real: Tensor) -> Tensor:
+    """True at the first real position of each row (B, N)."""
+    return torch.arange(real.shape[1], device=real.device) == real.int().argmax(1, keepdim=True)
 
 
 def _marked(token: int, given: Inputs, length: int) -> Tensor:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from anyformer import spec as S
 from anyformer.data.tokenizer import Tokenizer
 from anyformer.errors import AnyformerError, DivergedError, StudyError
@@ -91,6 +93,8 @@ def do(home: Path, key: str) -> str:
 def _trained(home: Path, folder: Path, trial: Trial) -> Run:
     told = trial.content
     spec, settings = S.from_dict(told["spec"]), S.from_dict(told["settings"])
+    if settings.compile:  # graphs of the run before count towards the limit of what is kept
+        torch.compiler.reset()
     words = Tokenizer.load(home / TOKENIZER)
     plan = S.from_dict(told["objective"])
     bound = plan.bind(words, spec)
