@@ -86,7 +86,7 @@ def _recursive(results: Results, judged: Judgement, panel: str) -> Table | None:
     ours = {arm.name: _mean(_ends(results, judged, arm.name), "accuracy") for arm in results.arms}
     theirs = {name: t.accuracy for name, t in last.items()}
     rows = [
-        (name, accuracy, theirs.get(name), _share(ours, name), _share(theirs, name),
+        (name, _rounded(accuracy), theirs.get(name), _share(ours, name), _share(theirs, name),
          last[name].samples if name in last else None)
         for name, accuracy in ours.items()
         if accuracy is not None or name in theirs
@@ -105,6 +105,10 @@ def _recursive(results: Results, judged: Judgement, panel: str) -> Table | None:
 def _mean(runs: list[dict[str, float]], name: str) -> float | None:
     values = [scores[name] for scores in runs if name in scores]
     return statistics.fmean(values) if values else None
+
+
+def _rounded(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4f}"
 
 
 def _share(values: dict[str, float] | dict[str, float | None], name: str) -> str | None:

@@ -27,7 +27,7 @@ def table(
     ]
     made = tag(
         "table",
-        tag("caption", caption),
+        tag("caption", tag("span", caption)),
         tag("thead", head),
         tag("tbody", *body),
         class_="sortable" if sortable else None,
