@@ -139,7 +139,7 @@ def test_no_share_of_a_gap_within_noise():
 
 def _wrong(rng, names, odd=None, seeds=3, studies=400):
     """The share of studies of variants that change nothing in which any is said to."""
-    wrong = 0
+    wrong = sure = 0
     for _ in range(studies):
         results = _simulated(rng, names, seeds)
         if odd is not None:
@@ -148,7 +148,10 @@ def _wrong(rng, names, odd=None, seeds=3, studies=400):
                 results = changed(
                     results, odd, run.seed, LR, points=(Point(1, 1, 1, 1, {"loss": value}),)
                 )
-        wrong += any(c.verdict in ("helps", "hurts") for c in judge(results).comparisons)
+        verdicts = {c.verdict for c in judge(results).comparisons}
+        wrong += bool(verdicts & {"helps", "hurts", "may help", "may hurt"})
+        sure += bool(verdicts & {"helps", "hurts"})
+    assert sure <= wrong / 2
     return wrong / studies
 
 
@@ -188,9 +191,10 @@ def test_an_effect_is_found(lower):
     ]
     told = [{c.variant: c.verdict for c in s.comparisons} for s in studies]
     helps, hurts = ("better", "worse") if lower else ("worse", "better")
-    assert sum(t[helps] == "helps" for t in told) >= 85  # 5 deviations; 39 by plain paired t-tests
-    assert sum(t[hurts] == "hurts" for t in told) >= 85
-    assert not any(t[helps] == "hurts" or t[hurts] == "helps" for t in told)
+    assert sum(t[helps] in ("helps", "may help") for t in told) >= 85  # 5 deviations; 39 by plain
+    assert sum(t[hurts] in ("hurts", "may hurt") for t in told) >= 85  # paired t-tests
+    assert sum(t[helps] == "helps" for t in told) >= 70
+    assert not any("hurt" in t[helps] or "help" in t[hurts] for t in told)
 
 
 def test_an_effect_is_found_beside_a_variant_that_scatters():

@@ -155,3 +155,11 @@ def test_numbers():
     assert [decimals(v) for v in (0.006, 0.014, 0.03, 1.2, 7, 300, 0.0)] == [3, 3, 2, 1, 0, 0, 3]
     assert number(-0.5, 2) == "−0.50" and number(0.5, 1, signed=True) == "+0.5"
     assert p_words(0.0004) == "p < 0.001" and p_words(0.0314) == "p = 0.031"
+
+
+@pytest.mark.parametrize("lower, said", [(True, "may help"), (False, "may hurt")])
+def test_between_one_and_five_percent_it_only_may(lower, said):
+    values = {"plain": [1.0, 1.1, 1.2], "new": [0.96, 1.04, 1.12]}
+    found = judge(table({n: {LR: v} for n, v in values.items()}, lower=lower)).of("new")
+    assert found.verdict == said and found.words.startswith(f"{said} by 0.06 ± 0.05")
+    assert found.corrected == pytest.approx(0.035, abs=0.001)

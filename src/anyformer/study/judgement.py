@@ -8,9 +8,12 @@ from typing import Literal
 from anyformer.study.pool import Pool
 from anyformer.study.reading import Reading
 
-Verdict = Literal["helps", "hurts", "no evidence", "inconclusive", "diverged"]
+Verdict = Literal[
+    "helps", "hurts", "may help", "may hurt", "no evidence", "inconclusive", "diverged"
+]
 
-LEVEL = 0.05  # of corrected p-values, and one less the intervals' confidence
+SURE = 0.01  # under it a corrected p-value says that there is a difference
+LEVEL = 0.05  # under it that there may be one; one less the intervals' confidence
 GATE = 5  # times the seeds' spread: what anchors must differ by
 
 

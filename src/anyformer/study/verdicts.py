@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from anyformer.study.judgement import GATE, LEVEL, Comparison, Gap, Judgement, Verdict
+from anyformer.study.judgement import GATE, LEVEL, SURE, Comparison, Gap, Judgement, Verdict
 from anyformer.study.reading import Reading
 from anyformer.study.results import Results
 
@@ -34,8 +34,14 @@ def _verdict(c: Comparison, judged: Judgement, results: Results) -> tuple[Verdic
     good = (c.mean < 0) == results.lower
     size = amount(replace(c, mean=abs(c.mean)), signed=False)
     same = results.arm(c.variant).equal or results.match
-    told = f"by {size} at equal {same} ({p_words(c.corrected)})"
-    return ("helps", f"helps {told}") if good else ("hurts", f"hurts {told}")
+    said: dict[tuple[bool, bool], Verdict] = {
+        (True, True): "helps",
+        (True, False): "hurts",
+        (False, True): "may help",
+        (False, False): "may hurt",
+    }
+    verdict = said[c.corrected < SURE, good]
+    return verdict, f"{verdict} by {size} at equal {same} ({p_words(c.corrected)})"
 
 
 def _diverged(c: Comparison) -> str:

@@ -13,7 +13,15 @@ from anyformer.study.report.numbers import duration, exact, short
 from anyformer.study.results import Arm, Results
 from anyformer.study.verdicts import amount, decimals, p_words, rate
 
-MARKS = {"helps": "▲", "hurts": "▼", "no evidence": "≈", "inconclusive": "?", "diverged": "✕"}
+MARKS = {
+    "helps": "▲",
+    "hurts": "▼",
+    "may help": "△",
+    "may hurt": "▽",
+    "no evidence": "≈",
+    "inconclusive": "?",
+    "diverged": "✕",
+}
 
 
 def table(

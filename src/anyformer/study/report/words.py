@@ -22,9 +22,11 @@ GUIDE = (
     "by chance in one study of twenty) is taken out and judged by its own seeds alone, and its "
     "sentence says so. The p-value of its own seeds is that of the plain paired t-test, which "
     "knows no other variant and isn't corrected.",
-    "p-values are two-sided and corrected over all variants after Holm, so that among variants "
-    "that change nothing at most one study in twenty names any. An interval is not corrected: it "
-    "may leave out nought where the corrected p-value sees no evidence.",
+    "p-values are two-sided and corrected over all variants after Holm. “Helps” and “hurts” need "
+    "one under 0.01, so that among variants that change nothing at most one study in a hundred "
+    "names any; from there to 0.05 it is “may help” or “may hurt”, which more seeds would settle. "
+    "An interval is not corrected: it may leave out nought where the corrected p-value sees no "
+    "evidence.",
     "“No evidence of a difference” doesn’t say that there is none: the interval says which "
     "differences the study leaves possible.",
     "“Inconclusive” means that the study can’t say: the best learning rate of one side lies at an "
@@ -74,14 +76,14 @@ def answer(results: Results, judged: Judgement) -> str:
     return head + "; ".join(parts) + "." + _noise(judged)
 
 
-_ORDER = ("helps", "hurts", "no evidence", "inconclusive", "diverged")
+_ORDER = ("helps", "hurts", "may help", "may hurt", "no evidence", "inconclusive", "diverged")
 
 
 def _said(found: Iterable[Comparison], kind: str) -> str:
     chosen = sorted((c for c in found if c.verdict == kind), key=lambda c: -abs(c.mean or 0))
     if not chosen:
         return ""
-    if kind in ("helps", "hurts"):
+    if kind in _ORDER[:4]:
         return "; ".join(
             f"{c.variant} {kind} by {amount(c, signed=False).lstrip('−')} "
             f"({p_words(c.corrected or 0)})"
