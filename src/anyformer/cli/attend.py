@@ -19,6 +19,8 @@ anyformer attend my-t5/ "translate English to German: Good day" --target "Guten 
 anyformer attend my-vit/ --image cat.png --layers 0,6-11
 anyformer attend my-gpt2/ - --first 64 --out pictures/gpt2.html < story.txt"""
 
+MOST = 5  # digits of a layer's or a head's number
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this verb."""
@@ -48,6 +50,10 @@ def run(args: argparse.Namespace) -> int:
     if args.png and args.no_png:
         raise InputError("--png and --no-png exclude each other: leave one of them out")
     from anyformer.tasks.attend import attend
+    from anyformer.tasks.attention.figure import matplotlib
+
+    if args.png:
+        matplotlib()  # now, not after all the work
 
     text = sys.stdin.read() if args.text == "-" else args.text
     found = attend(args.model, text, target=args.target, image=args.image, first=args.first)
@@ -81,7 +87,11 @@ def numbers(text: str | None, option: str) -> list[int] | None:
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if not _number(first) or (dash and not _number(last)):
             raise InputError(f"{option} {text!r}: write numbers and spans of them, as 0,3-5")
         found += range(int(first), int(last if dash else first) + 1)
     return found
+
+
+def _number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= MOST

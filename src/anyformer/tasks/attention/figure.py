@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from anyformer.tasks.attention.maps import Map
 
 INK, MUTED, GRID = "#1f2428", "#57606a", "#d0d7de"
-WARM = ("#ffffff", "#b5d5f1", "#2f7fc6", "#08264f")
-COLD = ("#5c2300", "#d5690f", "#f6c9ad")
+COLOURS = ("#ffffff", "#b5d5f1", "#2f7fc6", "#08264f")
 CELL, GAP = 0.8, 0.12  # inches
 HEADS = 2000  # in a picture
 NAMED = 40  # tokens that can be named beside a single head
@@ -56,17 +55,15 @@ def matplotlib() -> Any:
         ) from error
 
 
-def _colours(library: Any, signed: bool) -> Any:
-    stops = (*COLD, *WARM) if signed else WARM
-    return library.colors.LinearSegmentedColormap.from_list("attention", stops)
+def _colours(library: Any) -> Any:
+    return library.colors.LinearSegmentedColormap.from_list("attention", COLOURS)
 
 
 def _many(library: Any, maps: Sequence[Map]) -> Any:
     """A grid of heads, each coloured up to its own greatest weight."""
     wide = max(len(m.heads) for m in maps)
     kinds = list(dict.fromkeys(m.kind for m in maps))
-    signed = any(bool((m.weights < 0).any()) for m in maps)
-    colours, step = _colours(library, signed), 1 + GAP / CELL
+    colours, step = _colours(library), 1 + GAP / CELL
     size = (wide * (CELL + GAP) + 1.8, len(maps) * (CELL + GAP) + 0.3 * len(kinds) + 1.0)
     figure = library.figure.Figure(figsize=(max(size[0], 4.2), size[1]), layout="constrained")
     axes = figure.add_subplot()
@@ -78,10 +75,10 @@ def _many(library: Any, maps: Sequence[Map]) -> Any:
         for row, m in enumerate(m for m in maps if m.kind == kind):
             axes.text(-0.1, y + 0.5, _wrapped(m.name), ha="right", va="center")
             for column, (head, w) in enumerate(zip(m.heads, m.weights, strict=True)):
-                x, top = column * step, float(w.abs().max()) or 1.0
+                x, top = column * step, float(w.max()) or 1.0
                 image = axes.imshow(
                     (w / top).numpy(), colours, extent=(x, x + 1, y + 1, y), aspect="equal",
-                    vmin=-1.0 if signed else 0.0, vmax=1.0,
+                    vmin=0.0, vmax=1.0,
                 )  # fmt: skip
                 frame = ([x, x + 1, x + 1, x, x], [y, y, y + 1, y + 1, y])
                 axes.plot(*frame, color=GRID, linewidth=0.6)
@@ -105,11 +102,7 @@ def _one(library: Any, m: Map) -> Any:
     figure = library.figure.Figure(figsize=(min(side, 12) + 1.6, min(side, 12) + 0.8),
                                    layout="constrained")  # fmt: skip
     axes = figure.add_subplot(title=f"{m.kind.capitalize()}, {m.name}, head {m.heads[0]}")
-    least = float(w.min())
-    low = -float(w.abs().max()) if least < 0 else 0.0
-    image = axes.imshow(
-        w.numpy(), _colours(library, least < 0), vmin=low, vmax=float(w.abs().max())
-    )
+    image = axes.imshow(w.numpy(), _colours(library), vmin=0.0, vmax=float(w.max()) or 1.0)
     axes.set_xlabel("key")
     axes.set_ylabel("query")
     if max(w.shape) <= NAMED:

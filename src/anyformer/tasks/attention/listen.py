@@ -19,6 +19,8 @@ from anyformer.parts.attention import Attention
 from anyformer.parts.state import Call
 from anyformer.tasks.attention.maps import Map
 
+TALKING = "Heads that talk to each other are shown before their weights are mixed."
+
 
 @dataclass
 class Heard:
@@ -85,6 +87,7 @@ def maps_of(
             keys=(*numbered("memory key", spec.memory), *keys),
             heads=tuple(range(weights.shape[1])),
             weights=weights[0].detach().float().cpu(),
+            note=TALKING if spec.talking in ("post", "both") else "",
         )
 
 

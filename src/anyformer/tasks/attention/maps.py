@@ -27,6 +27,7 @@ class Map:
     keys: tuple[str, ...]
     heads: tuple[int, ...]  # counted from 0
     weights: Tensor  # (H, Q, K), float32
+    note: str = ""  # what is to be known of them
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,38 +19,34 @@ function weights(map, head) {
     map.read = new Float64Array(count);
     for (let i = 0; i < count; i++) {
       const step = text.charCodeAt(2 * i) + 256 * text.charCodeAt(2 * i + 1);
-      map.read[i] = map.low + (step / 65535) * (map.high - map.low);
+      map.read[i] = step / 65535;
     }
     delete map.weights;
   }
   const size = queries(map).length * keys(map).length;
   return map.read.subarray(head * size, (head + 1) * size);
 }
-const told = (w) => (Math.abs(w) < 0.0005 ? 0 : w).toFixed(3);
+const told = (w) => w.toFixed(3);
 const weight = (q, k) => weights(chosen(), now.head)[q * keys(chosen()).length + k];
 
 // The weight that is drawn in the strongest colour.
 function strongest(map, head) {
   if ($("scale").value === "one") return 1;
-  return weights(map, head).reduce((most, w) => Math.max(most, Math.abs(w)), 0) || 1;
+  return weights(map, head).reduce((most, w) => Math.max(most, w), 0) || 1;
 }
 
 // ---------------------------------------------------------------- colours
-function ramp(name) {
+let ramp; // 256 colours, from nothing to the strongest
+function dyed() {
   const style = getComputedStyle(document.documentElement);
-  const stops = ["--heat-0", `--${name}-1`, `--${name}-2`, `--${name}-3`].map((stop) => {
-    const hex = style.getPropertyValue(stop).trim();
+  const stops = [0, 1, 2, 3].map((stop) => {
+    const hex = style.getPropertyValue(`--heat-${stop}`).trim();
     return [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
   });
-  return Array.from({ length: 256 }, (_, i) => {
+  ramp = Array.from({ length: 256 }, (_, i) => {
     const at = (i / 255) * 3, low = Math.min(2, Math.floor(at)), share = at - low;
     return stops[low].map((c, j) => Math.round(c + (stops[low + 1][j] - c) * share));
   });
-}
-let warm, cold;
-function dyed() {
-  warm = ramp("heat");
-  cold = ramp("cold");
 }
 
 function paint(canvas, map, head) {
@@ -59,24 +55,18 @@ function paint(canvas, map, head) {
   canvas.height = queries(map).length;
   const context = canvas.getContext("2d"), image = context.createImageData(canvas.width, canvas.height);
   values.forEach((w, i) => {
-    const share = Math.min(255, Math.round((Math.abs(w) / top) * 255));
-    image.data.set((w < 0 ? cold : warm)[share], 4 * i);
+    image.data.set(ramp[Math.round((w / top) * 255)], 4 * i);
     image.data[4 * i + 3] = 255;
   });
   context.putImageData(image, 0, 0);
 }
 
-// From the least weight to the greatest, as the heat map is coloured.
+// From nothing to the strongest weight, as the heat map is coloured.
 function legend(map) {
-  const top = strongest(map, now.head), low = map.low < 0 ? -top : 0;
-  const canvas = $("ramp"), context = canvas.getContext("2d"), image = context.createImageData(256, 1);
-  for (let i = 0; i < 256; i++) {
-    const w = low + ((top - low) * i) / 255;
-    image.data.set([...(w < 0 ? cold : warm)[Math.min(255, Math.round((Math.abs(w) / top) * 255))], 255], 4 * i);
-  }
+  const context = $("ramp").getContext("2d"), image = context.createImageData(256, 1);
+  ramp.forEach((colour, i) => image.data.set([...colour, 255], 4 * i));
   context.putImageData(image, 0, 0);
-  $("least").textContent = low ? told(low) : "0";
-  $("most").textContent = told(top);
+  $("most").textContent = told(strongest(map, now.head));
 }
 
 // ---------------------------------------------------------------- heat map
@@ -199,17 +189,16 @@ function isolate(token) {
   now.kept = now.kept && now.token !== null;
   const lines = [];
   for (let q = 0; q < sizes.from; q++) for (let k = 0; k < sizes.to; k++) {
-    const w = weight(q, k), share = Math.min(1, Math.abs(w) / top);
+    const share = weight(q, k) / top;
     const mine = now.token && (now.token.side === "from" ? q : k) === now.token.at;
-    if (now.token ? mine && share > 0.001 : share >= FAINT) lines.push([share, w, q, k]);
+    if (now.token ? mine && share > 0.001 : share >= FAINT) lines.push([share, q, k]);
   }
   lines.sort((a, b) => a[0] - b[0]);
-  $("strands").replaceChildren(...lines.map(([share, w, q, k]) => {
+  $("strands").replaceChildren(...lines.map(([share, q, k]) => {
     const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
     const from = (q + 0.5) * ROW, to = (k + 0.5) * ROW;
     line.setAttribute("d", `M0 ${from}C50 ${from} 50 ${to} 100 ${to}`);
     line.style.opacity = share;
-    if (w < 0) line.setAttribute("class", "minus");
     return line;
   }));
   for (const side of ["from", "to"]) [...$(side).children].forEach((item, i) => {

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from anyformer.tasks.attention.maps import Map
 
 MOST = 6_000_000  # weights in a page: about 16 MB
-STEPS = 65535  # weights are whole numbers of 16 bits between a low and a high
+STEPS = 65535  # weights are whole numbers of 16 bits: shares of this
 SHOWN = 400  # letters of the text
 # controls, lone surrogates, and marks that turn the direction of text
 _UNSEEN = re.compile(
@@ -40,7 +40,7 @@ def page(title: str, text: str, maps: Sequence[Map]) -> str:
         "policy": policy,
         "title": html.escape(clean(f"Attention of {title}")),
         "text": html.escape(clean(shown)),
-        "sums": html.escape(sums(maps)),
+        "notes": html.escape(notes(maps)),
         "style": style,
         "data": packed(maps),
         "script": script,
@@ -78,7 +78,7 @@ def packed(maps: Sequence[Map]) -> str:
             "heads": m.heads,
             "queries": number(m.queries),
             "keys": number(m.keys),
-            **_weights(m),
+            "weights": _coded(m),
         }
         for m in maps
     ]
@@ -86,16 +86,17 @@ def packed(maps: Sequence[Map]) -> str:
     return found.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
-def _weights(m: Map) -> dict[str, Any]:
-    low, high = (float(v) for v in m.weights.aminmax())
-    low, high = min(low, 0.0), max(high, 1.0)
-    steps = ((m.weights.double() - low) / (high - low) * STEPS).round().to(torch.int32)
-    coded = base64.b64encode(steps.numpy().astype("<u2").tobytes()).decode()
-    return {"low": low, "high": high, "weights": coded}
+def _coded(m: Map) -> str:
+    steps = (m.weights.double().clamp(0, 1) * STEPS).round().to(torch.int32)
+    return base64.b64encode(steps.numpy().astype("<u2").tobytes()).decode()
 
 
-def sums(maps: Sequence[Map]) -> str:
-    """Whether what a query reads adds up to 1."""
+def notes(maps: Sequence[Map]) -> str:
+    """What is to be known of the weights: whether rows add up to 1, and what maps say."""
+    return " ".join([_sums(maps), *dict.fromkeys(m.note for m in maps if m.note)])
+
+
+def _sums(maps: Sequence[Map]) -> str:
     rows = torch.cat([m.weights.sum(-1).flatten() for m in maps])
     if bool(((rows - 1).abs() < 1e-3).all()):
         return "The weights of each row add up to 1."
