@@ -1,14 +1,20 @@
 """Attention pictures: the weights in a page are the model's own."""
 
+import base64
+import os
+
 import numpy as np
 import pytest
 import torch
 
 import anyformer
 from anyformer import spec as S
-from anyformer.errors import InputError
+from anyformer.checkpoint import save
+from anyformer.errors import AnyformerError, InputError
+from anyformer.spec.walk import attentions
 from anyformer.tasks.attention import inputs, page
 from anyformer.tasks.attention.maps import spans
+from tests.laws.specs import sample
 from tests.tasks.attending import OWN, changed, folder, read, said, tiny, vit
 
 IDS = [3, 5, 8, 4]
@@ -119,10 +125,41 @@ def test_rows_that_do_not_add_up_are_told_of():
 
 
 def test_images_are_shown_by_patch():
-    seen = anyformer.attend(vit(), image=np.zeros((20, 20, 3), np.uint8))
+    seen = anyformer.attend(vit(), image=np.full((20, 20, 3), 51, np.uint8))
     m = seen.maps[0]
+    assert (m.side, seen.image.shape) == (3, (3, 12, 12))
+    torch.testing.assert_close(seen.image, torch.full((3, 12, 12), 0.2))
+    data, _ = read(seen.html())
+    assert base64.b64decode(data["image"]["bytes"]) == bytes([51]) * 12 * 12 * 3
     assert m.keys[:3] == ("class token", "patch 0,0", "patch 0,1")
     assert (len(m.keys), m.weights.shape) == (10, (2, 10, 10))
+
+
+def drawn():
+    """Specs of the laws that read tokens or images, and have all that they read."""
+    for seed in range(int(os.environ.get("ANYFORMER_CONFIGS", "25"))):
+        spec = sample(seed)
+        own = spec if spec.encoder is None else spec.encoder
+        alone = spec.encoder is None and any(at[-1].cross for at in attentions(spec))
+        if not isinstance(own.embed.source, S.Values) and not alone:
+            yield spec, own
+
+
+def test_every_switch_can_be_looked_at():
+    count = 0
+    for spec, own in drawn():
+        side = own.embed.source.image if isinstance(own.embed.source, S.Patches) else 0
+        image = np.full((side, side), 9, np.uint8) if side else None
+        target = [1, 2, 3] if spec.encoder is not None else None
+        model = anyformer.build(spec).eval()
+        seen = anyformer.attend(model, None if side else IDS, target=target, image=image)
+        assert len({(m.kind, m.name) for m in seen.maps}) == len(seen.maps)
+        for m in seen.maps:
+            assert m.weights.shape == (len(m.heads), len(m.queries), len(m.keys))
+            assert 0 <= float(m.weights.min()) <= float(m.weights.max()) <= 1 + 1e-6
+        assert not seen.maps or seen.html()
+        count += 1
+    assert count > 5
 
 
 def test_a_model_keeps_its_mode_and_its_hooks():
@@ -194,6 +231,13 @@ def test_other_bad_input():
         seen.only(layers=[0, 7])
     with pytest.raises(InputError, match="no head is chosen"):
         seen.only(heads=[])
+
+
+def test_ids_need_no_tokenizer(tmp_path):
+    save(tiny(), tmp_path)
+    assert anyformer.attend(tmp_path, IDS).maps[0].keys == ("3", "5", "8", "4")
+    with pytest.raises(AnyformerError, match="tokenizer"):
+        anyformer.attend(tmp_path, "cat")
 
 
 def test_first_takes_so_many_tokens(home):

@@ -32,10 +32,14 @@ def page(seen, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def pages(page, tmp_path_factory):
+def image():
+    return anyformer.attend(vit(), image=np.full((12, 12, 3), 200, np.uint8))
+
+
+@pytest.fixture(scope="module")
+def pages(page, image, tmp_path_factory):
     home = tmp_path_factory.mktemp("pages")
     both = anyformer.attend(tiny("encoder-decoder"), [3, 5, 8], target=[1, 2])
-    image = anyformer.attend(vit(), image=np.zeros((12, 12, 3), np.uint8))
     long = anyformer.attend(tiny("decoder", depth=12, heads=8), [3, 5, 8, 4] * 32)
     made = {"both": both, "image": image, "long": long}
     return [page, *(one.save(home / f"{name}.html") for name, one in made.items())]
@@ -68,12 +72,14 @@ def test_nothing_is_said_and_nothing_sticks_out(found, pages, look):
 
 
 @pytest.mark.parametrize("look", ["light", "dark", "phone"])
-@pytest.mark.parametrize("tab", ["#tab-heat", "#tab-lines"])
+@pytest.mark.parametrize("tab", ["#tab-heat", "#tab-lines", "#tab-image"])
 def test_axe_finds_nothing(found, pages, look, tab):
     if chromium.axe() is None:
         pytest.skip("axe-core: set ANYFORMER_AXE to its axe.min.js")
     for path in pages:
         with chromium.opened(found, path, look, bypass_csp=True) as (page, _):
+            if not page.locator(tab).is_visible():
+                continue
             page.click(tab)
             page.add_script_tag(path=chromium.axe())
             wrong = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
@@ -165,6 +171,30 @@ def test_kinds_are_chosen(found, pages):
         assert shown.locator("#rows span").count() == 2
         assert shown.locator("#columns span").count() == 3
         assert said == []
+
+
+def test_an_image_is_bright_where_it_is_read(found, pages, image):
+    m = image.maps[0]
+    with chromium.opened(found, pages[2]) as (shown, said):
+        shown.click("#tab-image")
+        box = shown.locator("#patches").bounding_box()
+        side = box["width"] / 3
+        shown.mouse.move(box["x"] + 2.5 * side, box["y"] + 1.5 * side)
+        assert shown.text_content("#tip") == f"class token → patch 1,2: {m.weights[0, 0, 6]:.3f}"
+        shown.mouse.click(box["x"] + 2.5 * side, box["y"] + 1.5 * side)
+        assert shown.locator("#query option:checked").text_content() == "patch 1,2"
+        shown.mouse.move(box["x"] + 0.5 * side, box["y"] + 0.5 * side)
+        assert shown.text_content("#tip") == f"patch 1,2 → patch 0,0: {m.weights[0, 6, 1]:.3f}"
+        shown.select_option("#head", label="1")
+        shown.select_option("#query", label="patch 0,1")
+        shown.mouse.move(box["x"] + 1.5 * side, box["y"] + 0.5 * side)
+        assert shown.text_content("#tip") == f"patch 0,1 → patch 0,1: {m.weights[1, 2, 2]:.3f}"
+        assert said == []  # the browser itself says that pixels are read
+        pixel = "[...document.getElementById('patches').getContext('2d').getImageData(%s).data]"
+        light = [sum(shown.evaluate(pixel % f"{160 * i + 80}, 400, 1, 1")) for i in range(3)]
+        assert light.index(max(light)) == int(m.weights[1, 2, 7:].argmax())
+    with chromium.opened(found, pages[0]) as (shown, _):
+        assert not shown.locator("#tab-image").is_visible()
 
 
 def test_colours_follow_the_paper_and_the_scale(found, page):

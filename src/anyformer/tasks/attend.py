@@ -13,6 +13,7 @@ import torch
 from anyformer.checkpoint import hub, load
 from anyformer.checkpoint.tokenizer import tokenizer as beside
 from anyformer.data.tokenizer import Tokenizer
+from anyformer.errors import AnyformerError
 from anyformer.generate.sample import evaluating
 from anyformer.model.model import Model
 from anyformer.spec import Tokens
@@ -44,22 +45,28 @@ def attend(
     if not isinstance(model, Model):
         folder, title = hub.folder_of(model), Path(model).name or str(model)
         model = load(folder)
-        tokenizer = tokenizer or _tokenizer(model, folder)
+        words = any(isinstance(given, str) for given in (text, target))
+        tokenizer = tokenizer or _tokenizer(model, folder, words)
     asked = Asked(
         text=text, target=target, image=image, tokenizer=tokenizer, first=first, folder=folder
     )
     with evaluating(model):
         given = ready(model, asked)
         maps = tuple(_heard(model, given))
-    shown = " ".join(given.source) if image is None else "an image"
-    shown = f"{shown} → {' '.join(given.target)}" if given.target else shown
-    return Attended(title=title, text=shown, maps=maps)
+    return Attended(title=title, text=given.words, maps=maps, image=given.image)
 
 
-def _tokenizer(model: Model, folder: Path) -> Tokenizer | None:
-    """The tokenizer of a folder, where its model reads or writes tokens."""
+def _tokenizer(model: Model, folder: Path, words: bool) -> Tokenizer | None:
+    """The tokenizer of a folder whose model reads or writes tokens; ids can do without one."""
     parts = [model.spec, *([] if model.spec.encoder is None else [model.spec.encoder])]
-    return beside(folder) if any(isinstance(p.embed.source, Tokens) for p in parts) else None
+    if not any(isinstance(part.embed.source, Tokens) for part in parts):
+        return None
+    try:
+        return beside(folder)
+    except AnyformerError:
+        if words:
+            raise
+        return None
 
 
 def _heard(model: Model, given: Ready) -> list[Map]:
@@ -68,7 +75,8 @@ def _heard(model: Model, given: Ready) -> list[Map]:
         own: Heard = hooks.enter_context(listening(model.stack))
         encoder = model.encoder and hooks.enter_context(listening(model.encoder.stack))
         model(**given.call)
+    source, nothing = (given.source, given.side), ((), 0)
     if encoder is None:
-        return list(maps_of(own, given.source, (), ""))
-    first = maps_of(encoder, given.source, (), "encoder ")
-    return [*first, *maps_of(own, given.target, given.source, "decoder ")]
+        return list(maps_of(own, source, nothing, ""))
+    first = maps_of(encoder, source, nothing, "encoder ")
+    return [*first, *maps_of(own, (given.target, 0), source, "decoder ")]

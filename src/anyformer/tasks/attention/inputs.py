@@ -46,6 +46,9 @@ class Ready:
     call: dict[str, Tensor]
     source: tuple[str, ...]  # of the encoder, where there is one
     target: tuple[str, ...]  # of the decoder; empty where there is no encoder
+    words: str  # all of it as it is read
+    image: Tensor | None = None  # (3, H, W) from 0 to 1
+    side: int = 0  # patches of the image along a side
 
 
 def ready(model: Model, asked: Asked) -> Ready:
@@ -53,23 +56,28 @@ def ready(model: Model, asked: Asked) -> Ready:
     spec = model.spec if model.encoder is None else model.encoder.spec
     device = next(model.parameters()).device
     source = spec.embed.source
+    picture, side, words = None, 0, "an image"
     if isinstance(source, S.Patches):
-        call, names = {"pixel_values": _pixels(model, source, asked, device)}, patches(source)
+        pixels, picture = _pixels(source, asked)
+        pixels = pixels.to(device, next(model.parameters()).dtype)
+        call, names, side = {"pixel_values": pixels}, patches(source), source.image // source.patch
         written = asked.text if asked.target is None else asked.target
     elif isinstance(source, S.Tokens):
         if asked.image is not None:
             raise InputError("this model reads text, not images: leave the image out")
         ids = _ids(asked.text, "text", asked)
         call, names = {"input_ids": torch.tensor([ids], device=device)}, named(ids, asked.tokenizer)
-        written = asked.target
+        written, words = asked.target, _words(ids, asked.tokenizer)
     else:
         raise InputError("this model reads vectors: a picture is made of text or of an image")
     if model.encoder is None:
         if written is not None and (asked.target is not None or isinstance(source, S.Patches)):
             raise InputError("this model has no decoder beside an encoder: leave the target out")
-        return Ready(call, names, ())
+        return Ready(call, names, (), words, picture, side)
     call["decoder_input_ids"] = ids = _decoder_ids(model, call, written, asked)
-    return Ready(call, names, named(ids[0].tolist(), asked.tokenizer))
+    answer: list[int] = ids[0].tolist()
+    words = f"{words} → {_words(answer, asked.tokenizer)}"
+    return Ready(call, names, named(answer, asked.tokenizer), words, picture, side)
 
 
 def named(ids: Sequence[int], tokenizer: Tokenizer | None) -> tuple[str, ...]:
@@ -84,6 +92,10 @@ def patches(source: S.Patches) -> tuple[str, ...]:
     side = range(source.image // source.patch)
     cells = (f"patch {row},{column}" for row in side for column in side)
     return (*(["class token"] if source.cls else []), *cells)
+
+
+def _words(ids: Sequence[int], tokenizer: Tokenizer | None) -> str:
+    return " ".join(map(str, ids)) if tokenizer is None else tokenizer.decode(ids)
 
 
 def _name(id: int, tokenizer: Tokenizer) -> str:
@@ -136,14 +148,17 @@ def _decoder_ids(
     return model.generate(**call, **options)[:, :new]
 
 
-def _pixels(model: Model, source: S.Patches, asked: Asked, device: torch.device) -> Tensor:
-    """The image (1, C, H, W) in the size and scale that the model reads."""
+def _pixels(source: S.Patches, asked: Asked) -> tuple[Tensor, Tensor]:
+    """The image (1, C, H, W) in the size and scale that the model reads; and to be seen."""
     if asked.image is None:
         raise InputError("this model reads images: give one (--image FILE; image=)")
     scale = _scale(asked.folder)
     pictures = Pictures(source, 255.0, scale["mean"], scale["std"])
-    pixels = torch.from_numpy(pictures({"image": asked.image}, "image"))[None]
-    return pixels.to(device, next(model.parameters()).dtype)
+    pixels = torch.from_numpy(pictures({"image": asked.image}, "image"))
+    mean, std = (torch.tensor(scale[name]).view(-1, 1, 1) for name in ("mean", "std"))
+    seen = (pixels * std + mean).clamp(0, 1)
+    seen = seen if source.channels == 3 else seen.mean(0, keepdim=True).expand(3, -1, -1)
+    return pixels[None], seen
 
 
 def _scale(folder: Path | None) -> dict[str, tuple[float, ...]]:

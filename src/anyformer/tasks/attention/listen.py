@@ -21,6 +21,8 @@ from anyformer.tasks.attention.maps import Map
 
 TALKING = "Heads that talk to each other are shown before their weights are mixed."
 
+Names = tuple[tuple[str, ...], int]  # of positions; where they end in patches, those along a side
+
 
 @dataclass
 class Heard:
@@ -59,10 +61,9 @@ def listening(stack: Stack) -> Iterator[Heard]:
             hook.remove()
 
 
-def maps_of(
-    heard: Heard, tokens: tuple[str, ...], context: tuple[str, ...], prefix: str
-) -> Iterator[Map]:
-    """The maps of a stack over tokens, which may read a context beside them."""
+def maps_of(heard: Heard, read: Names, beside: Names, prefix: str) -> Iterator[Map]:
+    """The maps of a stack over what it reads, and over a context beside that."""
+    (tokens, own), (context, other) = read, beside
     stream = (*numbered("memory token", heard.length - len(tokens)), *tokens)
     past = tuple(f"position {i}" for i in range(-heard.start, 0))
     again = len(set(heard.schedule)) < len(heard.schedule)
@@ -87,6 +88,7 @@ def maps_of(
             keys=(*numbered("memory key", spec.memory), *keys),
             heads=tuple(range(weights.shape[1])),
             weights=weights[0].detach().float().cpu(),
+            side=other if spec.cross else own,
             note=TALKING if spec.talking in ("post", "both") else "",
         )
 

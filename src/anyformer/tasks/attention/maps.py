@@ -28,6 +28,7 @@ class Map:
     heads: tuple[int, ...]  # counted from 0
     weights: Tensor  # (H, Q, K), float32
     note: str = ""  # what is to be known of them
+    side: int = 0  # where the last keys are patches of an image: those along a side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,7 @@ class Attended:
     title: str
     text: str
     maps: tuple[Map, ...]
+    image: Tensor | None = None  # (3, H, W) from 0 to 1, where one was read
 
     def only(
         self, layers: Iterable[int] | None = None, heads: Iterable[int] | None = None
@@ -61,7 +63,7 @@ class Attended:
 
     def html(self) -> str:
         """The interactive page as the text of one HTML file."""
-        return page.page(self.title, self.text, self.maps)
+        return page.page(self.title, self.text, self.maps, self.image)
 
     def save(self, file: str | os.PathLike[str]) -> Path:
         """Write the interactive page."""

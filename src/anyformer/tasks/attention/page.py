@@ -9,9 +9,10 @@ import json
 import re
 from collections.abc import Sequence
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
 from anyformer.errors import InputError
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MOST = 6_000_000  # weights in a page: about 16 MB
 STEPS = 65535  # weights are whole numbers of 16 bits: shares of this
+SCRIPTS = ("weights.js", "heat.js", "lines.js", "image.js", "heads.js", "page.js")
 SHOWN = 400  # letters of the text
 # controls, lone surrogates, and marks that turn the direction of text
 _UNSEEN = re.compile(
@@ -27,10 +29,10 @@ _UNSEEN = re.compile(
 )
 
 
-def page(title: str, text: str, maps: Sequence[Map]) -> str:
+def page(title: str, text: str, maps: Sequence[Map], image: Tensor | None = None) -> str:
     """The page as the text of an HTML file."""
     check(maps)
-    style, script = asset("style.css"), asset("page.js")
+    style, script = asset("style.css"), "".join(map(asset, SCRIPTS))
     policy = (
         f"default-src 'none'; style-src '{_digest(style)}'; style-src-attr 'unsafe-inline'; "
         f"script-src '{_digest(script)}'; base-uri 'none'; form-action 'none'"
@@ -42,7 +44,7 @@ def page(title: str, text: str, maps: Sequence[Map]) -> str:
         "text": html.escape(clean(shown)),
         "notes": html.escape(notes(maps)),
         "style": style,
-        "data": packed(maps),
+        "data": packed(maps, image),
         "script": script,
     }
     parts = re.split(r"\{\{(\w+)\}\}", asset("page.html"))  # text, name, text, name, …
@@ -66,7 +68,7 @@ def check(maps: Sequence[Map]) -> None:
             )
 
 
-def packed(maps: Sequence[Map]) -> str:
+def packed(maps: Sequence[Map], image: Tensor | None = None) -> str:
     """The maps as JSON that can stand in a page: labels once, weights as base64 of 16 bits."""
     labels: dict[tuple[str, ...], int] = {}
     number = lambda names: labels.setdefault(tuple(map(clean, names)), len(labels))
@@ -78,17 +80,26 @@ def packed(maps: Sequence[Map]) -> str:
             "heads": m.heads,
             "queries": number(m.queries),
             "keys": number(m.keys),
+            "side": m.side,
             "weights": _coded(m),
         }
         for m in maps
     ]
-    found = json.dumps({"labels": list(labels), "maps": told}, separators=(",", ":"))
+    whole = {"labels": list(labels), "maps": told, "image": None if image is None else _seen(image)}
+    found = json.dumps(whole, separators=(",", ":"))
     return found.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _coded(m: Map) -> str:
     steps = (m.weights.double().clamp(0, 1) * STEPS).round().to(torch.int32)
     return base64.b64encode(steps.numpy().astype("<u2").tobytes()).decode()
+
+
+def _seen(image: Tensor) -> dict[str, Any]:
+    """An image (3, H, W) as rows of red, green and blue bytes."""
+    rows = (image * 255).round().to(torch.uint8).permute(1, 2, 0).contiguous()  # (H, W, 3)
+    coded = base64.b64encode(rows.numpy().tobytes()).decode()
+    return {"width": image.shape[2], "height": image.shape[1], "bytes": coded}
 
 
 def notes(maps: Sequence[Map]) -> str:
@@ -110,7 +121,7 @@ def clean(text: object) -> str:
 
 def asset(name: str) -> str:
     """A file that goes into the page."""
-    return (resources.files("anyformer.tasks.attention") / name).read_text(encoding="utf-8")
+    return (resources.files("anyformer.tasks.attention") / "web" / name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:
