@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from anyformer.model.model import build
     from anyformer.recipes import recipe, recipes
     from anyformer.spec import diff, override
+    from anyformer.tasks.attend import attend
 
     __version__: str
 
 _HOMES = {
+    "attend": "anyformer.tasks.attend",
     "build": "anyformer.model.model",
     "count": "anyformer.model.count",
     "diff": "anyformer.spec",
@@ -29,6 +31,7 @@ _HOMES = {
 
 __all__ = [
     "__version__",
+    "attend",
     "build",
     "count",
     "diff",

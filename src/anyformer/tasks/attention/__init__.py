@@ -1,0 +1,1 @@
+"""Pictures of attention: weights by name, the page that shows them, and a figure."""
