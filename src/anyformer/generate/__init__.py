@@ -1,5 +1,6 @@
 """Continue prompts."""
 
-from anyformer.generate.sample import Sampling, generate
+from anyformer.generate.options import Sampling
+from anyformer.generate.sample import Step, generate, stream
 
-__all__ = ["Sampling", "generate"]
+__all__ = ["Sampling", "Step", "generate", "stream"]

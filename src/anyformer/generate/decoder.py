@@ -90,7 +90,7 @@ def chosen(past: Past, rows: Tensor) -> Past:
     """What is remembered of some rows."""
 
     def pick(x: Tensor | None) -> Tensor | None:
-        return x if x is None or x.shape[0] == 1 and batch != 1 else x.index_select(0, rows)
+        return x if x is None or (x.shape[0] == 1 and batch != 1) else x.index_select(0, rows)
 
     batch = _batch(past)
     pairs = {p: (k.index_select(0, rows), v.index_select(0, rows)) for p, (k, v) in past.kv.items()}

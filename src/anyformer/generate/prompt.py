@@ -56,47 +56,64 @@ class Prompt:
 
 
 def prompt_of(
-    model: Model, input_ids: Ids | None, given: dict[str, Any], start: int | None = None
+    model: Model,
+    input_ids: Ids | None,
+    given: dict[str, Any],
+    start: int | None = None,
+    fill: int = 0,
 ) -> Prompt:
-    """The prompt of a call: the decoder's ids where there is an encoder, else the ids."""
+    """The prompt of a call: the decoder's ids where there is an encoder, else the ids.
+
+    Lists of ids are padded with `fill`: a prompt on the left, what an encoder reads on the right.
+    """
     given = {name: value for name, value in given.items() if value is not None}
     device = next(model.parameters()).device
     if input_ids is not None:
-        input_ids = _padded("input_ids", "attention_mask", input_ids, given, device)
+        input_ids, mask = _tensor("input_ids", input_ids, fill, model.encoder is None, device)
+        _masked("attention_mask", mask, given)
     if model.encoder is None:
         if input_ids is None:
             raise InputError("generate needs input_ids, the prompt to continue")
         return Prompt(ids=input_ids, given=given)
     if "decoder_input_ids" in given:
         name = "decoder_input_ids"
-        ids = _padded(name, "decoder_attention_mask", given.pop(name), given, device)
+        ids, mask = _tensor(name, given.pop(name), fill, True, device)
+        _masked("decoder_attention_mask", mask, given)
     else:
         ids = _start(model.spec, _rows(input_ids, given), start, device)
     given = given if input_ids is None else {"input_ids": input_ids, **given}
     return Prompt(ids=ids, name="decoder_input_ids", given=given)
 
 
-def _padded(name: str, mask: str, rows: Ids, given: dict[str, Any], device: torch.device) -> Tensor:
-    """Rows of ids as one tensor (B, N); a list of unequal ones is padded on the left, with mask."""
+def _tensor(
+    name: str, rows: Ids, fill: int, left: bool, device: torch.device
+) -> tuple[Tensor, Tensor | None]:
+    """Rows of ids as one tensor (B, N), and its mask where unequal ones were padded."""
     if isinstance(rows, Tensor):
-        return rows
+        return rows, None
     listed = [row.tolist() if isinstance(row, Tensor) else row for row in rows]
     if not listed or not all(isinstance(row, Sequence) and len(row) for row in listed):
         raise InputError(
             f"{name} must be ids of shape (batch, length) or lists of them, with one id a row at "
             "least"
         )
-    if mask in given:
-        raise InputError(f"leave {mask} out: lists of {name} are padded inside")
+    if any(type(i) is not int for row in listed for i in row):
+        raise InputError(f"{name} must be integers")
     longest = max(map(len, listed))
-    if any(len(row) < longest for row in listed):
-        keep = [[0] * (longest - len(row)) + [1] * len(row) for row in listed]
-        given[mask] = torch.tensor(keep, device=device)
-    filled = [[0] * (longest - len(row)) + list(row) for row in listed]
-    ids = torch.tensor(filled, device=device)
-    if ids.is_floating_point():
-        raise InputError(f"{name} must be integers, not floats")
-    return ids
+    pad = lambda row, value: [value] * (longest - len(row))
+    put = lambda row, value, own: pad(row, value) + own if left else own + pad(row, value)
+    ids = torch.tensor([put(row, fill, list(row)) for row in listed], device=device)
+    if all(len(row) == longest for row in listed):
+        return ids, None
+    return ids, torch.tensor([put(row, 0, [1] * len(row)) for row in listed], device=device)
+
+
+def _masked(name: str, mask: Tensor | None, given: dict[str, Any]) -> None:
+    """Keep a mask among the arguments."""
+    if mask is not None:
+        if name in given:
+            raise InputError(f"leave {name} out: lists of ids are padded inside")
+        given[name] = mask
 
 
 def _rows(input_ids: Tensor | None, given: dict[str, Any]) -> int:
