@@ -61,7 +61,8 @@ def theirs(name, seed):
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             table = any(word in key for word in ("embed", "shared", "wte", "wpe"))
-            parameter.mul_(1.0 if table else 5.0 if parameter.dim() > 1 else 2.0)
+            sharp = 2.0 if name == "t5" else 5.0  # T5's scores are sharp: texts with equal chances
+            parameter.mul_(1.0 if table else sharp if parameter.dim() > 1 else 2.0)
     model.generation_config = transformers.GenerationConfig(**IDS, decoder_start_token_id=START)
     return model
 
@@ -131,7 +132,7 @@ def drawn_options(seed):
 
 
 def asked(options, name, pad):
-    """What both can be asked: there, a pad counts as a token that was written, and [] is refused."""
+    """What both can be asked: there, padding counts as tokens that were written."""
     if pad and name.startswith("gpt"):
         options = options | {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
     return {key: value for key, value in options.items() if value not in (None, [])}

@@ -54,6 +54,14 @@ class Prompt:
         """All arguments of the model's first call."""
         return {self.name: self.ids, **self.given}
 
+    def row(self, at: int) -> Prompt:
+        """One row alone, without its padding."""
+        part = lambda x: x[at : at + 1] if isinstance(x, Tensor) else x
+        given = {name: part(value) for name, value in self.given.items()}
+        ids, mask = part(self.ids), given.pop(self.mask_name, None)
+        ids = ids if mask is None else ids[mask.bool()][None]
+        return Prompt(ids=ids, name=self.name, given=given)
+
 
 def prompt_of(
     model: Model,

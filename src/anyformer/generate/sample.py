@@ -21,6 +21,7 @@ from anyformer.generate.narrow import probabilities
 from anyformer.generate.options import Sampling
 from anyformer.generate.process import Process
 from anyformer.generate.prompt import SOURCES, Ids, Prompt, check_prompt, prompt_of
+from anyformer.generate.speculative import Draft, speculated
 from anyformer.generate.stop import Stop
 from anyformer.generate.text import Text, Watch, wide
 from anyformer.model.model import Model
@@ -46,6 +47,7 @@ def generate(
     input_ids: Ids | None = None,
     max_new_tokens: int = 20,
     decoder: Decoder | None = None,
+    draft: Draft | Model | None = None,
     **options: Any,
 ) -> Tensor:
     """Continue prompts (B, N) -> (B, N + new), the prompt first; options are those of Sampling.
@@ -53,9 +55,15 @@ def generate(
     Prompts of unequal length are lists of ids, or padded on the left with attention_mask. An
     encoder-decoder reads input_ids (or pixel_values, input_values) and continues
     decoder_input_ids, or its start id. Generation ends early once every row is done. With
-    num_return_sequences, the sequences of a prompt follow each other.
+    num_return_sequences, the sequences of a prompt follow each other. A draft is a smaller model
+    that guesses ahead; the texts are the same.
     """
     prompt, sampling = _asked(model, input_ids, max_new_tokens, options)
+    if draft is not None:
+        draft = Draft(draft) if isinstance(draft, Model) else draft
+        draft.check(model, prompt, sampling)
+        with evaluating(model), evaluating(draft.model):
+            return speculated(model, draft, prompt, sampling)
     decoder = Growing(model) if decoder is None else decoder
     every = EVERY if prompt.ids.is_cuda and not sampling.stops else 1
     with evaluating(model):
