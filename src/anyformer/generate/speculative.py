@@ -150,7 +150,8 @@ def speculate(
 ) -> Iterator[tuple[Tensor, bool]]:
     """New tokens (1,) of one prompt, and whether the text ends with each."""
     copies = sampling.num_return_sequences
-    numbers = Numbers(sampling.seed, copies, copies, prompt.ids.device)
+    seed = sampling.seed if sampling.do_sample else 0
+    numbers = Numbers(seed, copies, copies, prompt.ids.device)
     luck = Luck(numbers, slice(sequence, sequence + 1))
     pair, stop = Pair(model, draft.model, prompt, sampling, luck), Stop(sampling, prompt.ids.device)
     new: list[Tensor] = [pair.text.last]
