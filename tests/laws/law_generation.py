@@ -6,11 +6,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from anyformer import spec as S
 from anyformer.generate import generate
+from anyformer.generate.decoder import Growing
+from anyformer.generate.prompt import Prompt
+from anyformer.spec.walk import selves
 from tests.laws.cases import Case, case
 from tests.laws.law_order import causal_with_positions
+from tests.laws.specs import VOCAB
 
 NEW = 6
 NEAR = 1e-7  # two logits that rounding may swap
@@ -44,8 +49,8 @@ def same_text(c: Case, found: Tensor, wanted: Tensor, rows: slice = slice(None))
             continue
         at = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
         one = slice(row, row + 1) if rows == slice(None) else rows
-        beside = {name: value for name, value in given(c, one).items()}
-        logits = c.model(**{c.main.name: wanted[row : row + 1, :at], **beside}).logits[0, -1]
+        beside = {c.main.name: wanted[row : row + 1, :at], **given(c, one)}
+        logits = c.model(**beside).logits[0, -1]
         assert abs(logits[a[at]] - logits[b[at]]) < NEAR, f"row {row}, position {at}"
 
 
@@ -77,3 +82,29 @@ def law_ragged(spec: S.Model, seed: int) -> None:
         one = slice(i, i + 1)
         alone = generate(c.model, max_new_tokens=NEW, **{c.main.name: [row], **given(c, one)})
         same_text(c, found[one, -alone.shape[1] :], alone, one)
+
+
+@torch.no_grad()
+def law_work(spec: S.Model, seed: int) -> None:
+    """2: linear maps of a step cost the same however long the text is.
+
+    Untied positions and Transformer-XL's distances are mapped again, once for all rows.
+    """
+    c = case(spec, seed)
+    costs = {(rows, length): _cost(c, rows, length) for rows in (1, 2) for length in (4, 20)}
+    grown = [costs[rows, 20] - costs[rows, 4] for rows in (1, 2)]
+    kinds = {type(part) for part in spec.stack.relative}
+    kinds |= {type(part) for attention in selves(spec.stack) for part in attention.relative}
+    again = spec.stack.untied is not None or S.XL in kinds
+    assert grown == [grown[0] if again else 0] * 2, f"work grows by {grown}"
+
+
+def _cost(c: Case, rows: int, length: int) -> int:
+    """FLOPs of a step's linear maps behind a text."""
+    decoder = Growing(c.model)
+    ids = torch.randint(2, VOCAB, (rows, length))
+    decoder.start(Prompt(ids=ids, name=c.main.name, given=given(c, slice(rows))))
+    with FlopCounterMode(display=False) as counter:
+        decoder.step(ids[:, 0])
+    found = counter.get_flop_counts()["Global"]
+    return sum(found.get(op, 0) for op in (torch.ops.aten.mm, torch.ops.aten.addmm))

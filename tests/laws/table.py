@@ -45,6 +45,7 @@ LAWS = {
     "3 segments": _ordered(law_order.law_segments),
     "4 padded": Law(law_padding.law_padded),
     "2 generation": _writing(law_generation.law_cached),
+    "2 work of a step": _writing(law_generation.law_work),
     "3 generation": _writing(law_generation.law_memory),
     "4 generation": _writing(law_generation.law_ragged),
     "5 backends": Law(law_backends.law_backends),

@@ -127,7 +127,11 @@ def _options(args: argparse.Namespace, words: Tokenizer) -> dict[str, Any]:
 
 
 def _written(
-    model: Model, words: Tokenizer, ids: list[int], args: argparse.Namespace, options: dict
+    model: Model,
+    words: Tokenizer,
+    ids: list[int],
+    args: argparse.Namespace,
+    options: dict[str, Any],
 ) -> Iterator[str]:
     """Pieces of the text: as tokens come where there is one, else whole texts."""
     from anyformer.checkpoint import load
@@ -135,7 +139,7 @@ def _written(
     from anyformer.generate.chat import fits
     from anyformer.generate.telling import Telling
 
-    asked = options | {"max_new_tokens": fits(model, ids, args.max_new_tokens)}
+    asked: dict[str, Any] = options | {"max_new_tokens": fits(model, ids, args.max_new_tokens)}
     if args.draft or asked.get("num_beams", 1) > 1 or asked.get("num_return_sequences", 1) > 1:
         small = load(args.draft, device=_device(args.device)) if args.draft else None
         found = generate(model, [ids], draft=small, **asked).tolist()
@@ -148,7 +152,7 @@ def _written(
     yield telling.end()
 
 
-def _chat(model: Model, words: Tokenizer, args: argparse.Namespace, options: dict) -> int:
+def _chat(model: Model, words: Tokenizer, args: argparse.Namespace, options: dict[str, Any]) -> int:
     """Read lines, answer each, until there are none."""
     from anyformer.generate.chat import Chat
     from anyformer.generate.telling import Telling

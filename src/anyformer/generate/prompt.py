@@ -135,13 +135,13 @@ def _rows(input_ids: Tensor | None, given: dict[str, Any]) -> int:
 
 def _start(spec: S.Model, rows: int, start: int | None, device: torch.device) -> Tensor:
     """One id a row (B, 1), with which the decoder begins."""
-    start = spec.start if start is None else start
-    if start is None:
+    found = spec.start if start is None else start
+    if type(found) is not int:  # none, or one that depends on what is written
         raise InputError(
             "an encoder-decoder continues decoder_input_ids: give them or decoder_start_token_id, "
-            "since this model's spec has no start"
+            "an id, since this model's spec has none as its start"
         )
-    return torch.full((rows, 1), start, device=device)
+    return torch.full((rows, 1), found, device=device)
 
 
 def check_prompt(model: Model, prompt: Prompt, new: int) -> None:
