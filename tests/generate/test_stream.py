@@ -7,7 +7,7 @@ import torch
 
 from anyformer import spec as S
 from anyformer.errors import InputError
-from anyformer.generate import generate, stream
+from anyformer.generate import generate, sample, stream
 from anyformer.generate.decoder import Growing
 from anyformer.generate.prompt import prompt_of
 from anyformer.model.model import build
@@ -181,6 +181,26 @@ def test_a_memory_of_few_positions_bounds_what_is_kept(model):
     assert not torch.equal(generate(model, PROMPTS, 9, mem_len=1), every)
 
 
+@pytest.mark.parametrize("change", [{"stack.primed": True}, {"embed.memory": 2}])
+def test_ragged_prompts_of_segment_memories(change):
+    torch.manual_seed(0)
+    block = (S.Sublayer(branch=S.Attention(heads=2, causal=True, relative=(S.XL(),))),)
+    spec = S.Model(
+        dim=16,
+        embed=S.Embed(source=S.Tokens(vocab=VOCAB)),
+        stack=S.Stack(block=block, depth=2, recurrence=4),
+        head=S.Vocabulary(tied=False),
+        init=S.Init(std=0.7),
+    )
+    model = build(S.override(spec, *next(iter(change.items())))).double()
+    options = {"mem_len": 4, "eos_token_id": [4, 7], "pad_token_id": 0}
+    for beams in ({}, {"num_beams": 2}):
+        found = generate(model, PROMPTS, 9, **options, **beams)[:, 5:]
+        for row, prompt in zip(found, PROMPTS, strict=True):
+            alone = generate(model, [prompt], 9, **options, **beams)[0, len(prompt) :]
+            assert torch.equal(row[: len(alone)], alone) and not row[len(alone) :].any()
+
+
 def test_broken_logits_name_the_row_and_the_step(model):
     class Broken(Growing):
         def step(self, tokens):
@@ -191,6 +211,16 @@ def test_broken_logits_name_the_row_and_the_step(model):
 
     with pytest.raises(InputError, match="row 1, new token 3 hold NaN"):
         generate(model, PROMPTS, 9, decoder=Broken(model))
+
+
+@pytest.mark.parametrize("every", [2, 16])
+def test_rare_looks_change_nothing(model, every, monkeypatch):
+    options = {"eos_token_id": [4, 7, 11, 12, 13, 1], "pad_token_id": 0}
+    wanted = [generate(model, [prompt], 20, **options) for prompt in [*PROMPTS, [2, 2]]]
+    assert min(row.shape[1] for row in wanted) < 12
+    monkeypatch.setattr(sample, "_every", lambda *_: every)
+    for prompt, row in zip([*PROMPTS, [2, 2]], wanted, strict=True):
+        assert torch.equal(generate(model, [prompt], 20, **options), row)
 
 
 def test_bans_of_everything_are_refused(model):

@@ -144,6 +144,14 @@ def _start(spec: S.Model, rows: int, start: int | None, device: torch.device) ->
     return torch.full((rows, 1), found, device=device)
 
 
+def apart(spec: S.Model, prompt: Prompt) -> list[Prompt]:
+    """The prompts as one, or each alone where a segment memory allows no padding before a row."""
+    segments = spec.stack.primed or prompt.given.get("mem_len") is not None
+    if prompt.keep is None or not segments or not (spec.stack.primed or spec.embed.memory):
+        return [prompt]
+    return [prompt.row(at) for at in range(len(prompt.ids))]
+
+
 def check_prompt(model: Model, prompt: Prompt, new: int) -> None:
     """Raise where a model can't continue a prompt by `new` tokens, before anything is computed."""
     source, ids, name = model.spec.embed.source, prompt.ids, prompt.name
