@@ -8,7 +8,9 @@ import torch
 from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.generate import Sampling, generate
-from anyformer.generate.sample import narrowed, pick
+from anyformer.generate.draw import Numbers
+from anyformer.generate.narrow import top_k, top_p
+from anyformer.generate.sample import pick
 from anyformer.model.model import build
 from anyformer.recipes import recipe
 
@@ -146,7 +148,9 @@ def test_a_tiny_nucleus_and_one_candidate_are_greedy():
 def test_draws_follow_the_distribution():
     share = torch.tensor([0.5, 0.3, 0.15, 0.05])
     logits = share.log().expand(20000, -1)
-    drawn = lambda **o: pick(logits, Sampling(do_sample=True, **o)).bincount(minlength=4) / 20000
+    numbers = Numbers(None, 20000, 1, logits.device).at(0)
+    picked = lambda **o: pick(logits, Sampling(do_sample=True, **o), numbers)
+    drawn = lambda **o: picked(**o).bincount(minlength=4) / 20000
     assert torch.allclose(drawn(), share, atol=0.02)
     assert torch.allclose(drawn(top_k=2), torch.tensor([0.625, 0.375, 0, 0]), atol=0.02)
     assert torch.allclose(drawn(top_p=0.7), torch.tensor([0.625, 0.375, 0, 0]), atol=0.02)
@@ -156,7 +160,7 @@ def test_draws_follow_the_distribution():
 
 def test_narrowing_keeps_what_reaches_the_share():
     logits = torch.tensor([[0.05, 0.5, 0.15, 0.3]]).log()
-    left = lambda k, p: narrowed(logits, k, p)[0].isfinite().tolist()
+    left = lambda k, p: top_p(top_k(logits, k or 99), p or 1.0)[0].isfinite().tolist()
     assert left(None, 0.5) == [False, True, False, False]
     assert left(None, 0.51) == [False, True, False, True]
     assert left(None, 1.0) == [True] * 4
@@ -223,7 +227,7 @@ def test_the_last_position_can_be_used():
         ({"top_k": 2.0, "do_sample": True}, "top_k must be an int"),
         ({"temperature": 0.7}, "temperature change what is drawn: set do_sample=True"),
         ({"top_k": 5}, "set do_sample=True"),
-        ({"do_sample": 1}, "do_sample True or False"),
+        ({"do_sample": 1}, "do_sample must be True or False"),
         ({"max_new_tokens": 0}, "max_new_tokens must be an int of at least 1"),
         ({"max_new_tokens": None}, "max_new_tokens"),
         ({"eos_token_id": VOCAB}, "eos_token_id is 23, outside 0..22"),
@@ -255,4 +259,4 @@ def test_models_that_cannot_are_refused():
     with pytest.raises(InputError, match="Vocabulary head"):
         generate(build(S.override(SPECS["rotary"], "head", None)), ids)
     with pytest.raises(InputError, match="continues decoder_input_ids"):
-        generate(build(recipe("t5", dim=8, depth=1, heads=2, vocab=9)), ids)
+        generate(build(recipe("t5", dim=8, depth=1, heads=2, vocab=9, start=None)), ids)

@@ -125,3 +125,14 @@ def test_a_row_of_the_skipped_token_alone_is_read_at_its_first_place():
     for row, mask in (([0, 0, 1], [0, 0, 1]), ([1, 0, 0], [1, 0, 0])):
         out = model(torch.tensor([row]), attention_mask=torch.tensor([mask]))
         torch.testing.assert_close(out.logits, alone)
+
+
+@torch.no_grad()
+def test_logits_of_the_last_positions_alone():
+    model = build(recipe("decoder", dim=8, depth=1, heads=2, vocab=11)).eval()
+    ids = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
+    whole = model(ids)
+    for count in (1, 3, 4, 9):
+        found = model(ids, logits_to_keep=count)
+        assert torch.allclose(found.logits, whole.logits[:, -count:], atol=1e-6)
+        assert torch.equal(found.last_hidden_state, whole.last_hidden_state)

@@ -1,5 +1,7 @@
 """Continue prompts."""
 
-from anyformer.generate.sample import Sampling, generate
+from anyformer.generate.options import Sampling
+from anyformer.generate.sample import Step, generate, stream
+from anyformer.generate.speculative import Draft
 
-__all__ = ["Sampling", "generate"]
+__all__ = ["Draft", "Sampling", "Step", "generate", "stream"]

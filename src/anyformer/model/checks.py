@@ -41,8 +41,23 @@ def check_call(spec: S.Model, given: Inputs) -> None:
     asks = isinstance(spec.head, S.Span) and spec.head.token is not None
     if asks and given.document_ids is not None:
         raise InputError("document_ids don't go with head.token, which ends one question a row")
+    _check_kept(spec, given)
     if given.output_hidden_states and spec.stack.reversible:
         raise InputError("output_hidden_states: a reversible stack keeps no hidden states")
+
+
+def _check_kept(spec: S.Model, given: Inputs) -> None:
+    """Raise unless the logits of the last positions alone are asked of a head that has them."""
+    if not given.logits_to_keep:
+        return
+    if type(given.logits_to_keep) is not int or given.logits_to_keep < 0:
+        raise InputError(
+            f"logits_to_keep must be an int of at least 0, not {given.logits_to_keep!r}"
+        )
+    if not isinstance(spec.head, S.Vocabulary | S.Adaptive):
+        raise InputError("logits_to_keep is for heads of a vocabulary: leave it out")
+    if given.labels is not None:
+        raise InputError("logits_to_keep and labels don't go together: the loss needs all logits")
 
 
 def _check_past(spec: S.Model, given: Inputs) -> None:

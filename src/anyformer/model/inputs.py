@@ -50,6 +50,7 @@ class Inputs:
     return_mems: bool = False
     mem_len: int | None = None  # positions that mems keep; None: stack.recurrence
     same_length: bool = False  # each position sees mem_len keys, its own among them, and no more
+    logits_to_keep: int = 0  # last positions that a vocabulary's logits are for; 0: all
     output_hidden_states: bool = False
     output_attentions: bool = False
     return_dict: bool | None = None  # False: the answer is a tuple
