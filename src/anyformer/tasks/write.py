@@ -1,0 +1,265 @@
+"""Tasks whose answer is written: texts continued, summarised, translated, images told of.
+
+Letters: B rows, N ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+import torch
+
+from anyformer import spec as S
+from anyformer.checkpoint.huggingface import Origin
+from anyformer.errors import InputError
+from anyformer.generate import Sampling, generate
+from anyformer.model.inputs import position_limit
+from anyformer.objectives.base import Batch, Example
+from anyformer.objectives.common import Ends, check_tokens, ends_of, whole
+from anyformer.objectives.image import Captioning
+from anyformer.objectives.task import on_device
+from anyformer.objectives.to_text import Rewritten, ToText, Writer, writer_of
+from anyformer.tasks.answer import each, filled
+from anyformer.tasks.base import Answer, Job, Options, Reading, Record
+from anyformer.tasks.image import ImageJob
+
+NEW, CONTINUED = 128, 50  # tokens written where nothing says how many
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions(Options):
+    """How a text is written; options of `anyformer.generate` go here too, by their names."""
+
+    max_new_tokens: int | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])  # others of generate
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewriteOptions(WriteOptions):
+    """What stands around a source, and the languages of a translation."""
+
+    prefix: str | None = None  # in front, as "summarize: "; None: as the model was trained with
+    between: str | None = None  # behind it, for decoders, as "\nTL;DR:"
+    source: str | None = None  # languages, where the tokenizer has tokens for them
+    target: str | None = None
+
+
+def sampling_names() -> list[str]:
+    """The options of generate that tasks pass on."""
+    return [f.name for f in fields(Sampling) if f.name != "max_new_tokens"]
+
+
+def write(model: Any, given: Batch, new: int, options: Mapping[str, Any]) -> np.ndarray:
+    """What a model writes: the new ids (B, N), or several rows for each; the only call of it."""
+    found = generate(model, max_new_tokens=new, **given, **options)
+    begun = given["decoder_input_ids" if "decoder_input_ids" in given else "input_ids"].shape[1]
+    return found[:, begun:].cpu().numpy()
+
+
+class WriteJob(Job):
+    """A task whose answers are ids up to an end."""
+
+    Options = WriteOptions
+    writer: Writer
+
+    def answer(self, rows: Sequence[Example]) -> list[Answer]:
+        """The ids written for each row (K, N), K texts."""
+        batch = on_device(self.collate(rows), self.model)
+        options = dict(self.options.sampling)
+        if len(self.writer.ends.back):
+            options.setdefault("eos_token_id", self.writer.eos)
+        found = write(self.model, batch, self.new, options)
+        count = len(found) // len(rows)
+        return [{"ids": found[i * count : (i + 1) * count]} for i in range(len(rows))]
+
+    @property
+    def new(self) -> int:
+        """Tokens to be written."""
+        return self.options.max_new_tokens or NEW
+
+    def collate(self, rows: Sequence[Example]) -> Batch:
+        """Rows as tensors: prompts of a decoder padded on the left, else with what it begins on."""
+        if self.model.spec.encoder is None:
+            return padded([row["input_ids"] for row in rows], self.pad)
+        begun = torch.tensor([self.writer.begun]).expand(len(rows), -1)
+        return {**super().collate(rows), "decoder_input_ids": begun}
+
+    def result(self, record: Record, reading: Reading, answers: Sequence[Answer]) -> Any:
+        """{"text"}, or a list of those where several are asked for."""
+        ids = answers[0]["ids"]
+        texts = [{"text": self.text(row)} for row in ids]
+        return texts[0] if len(texts) == 1 else texts
+
+    def text(self, ids: np.ndarray) -> str:
+        """The text of ids."""
+        if not len(self.writer.ends.back):
+            return self.opened.tokenizer.decode(ids.tolist())
+        return self.writer.text(ids)
+
+
+def padded(rows: Sequence[np.ndarray], pad: int) -> Batch:
+    """Prompts of a decoder as ids (B, N) and their mask, filled up on the left."""
+    size = max(map(len, rows))
+    ids = np.full((len(rows), size), pad, np.int64)
+    mask = np.zeros_like(ids)
+    for into, real, row in zip(ids, mask, rows, strict=True):
+        into[size - len(row) :], real[size - len(row) :] = row, 1
+    found = {"input_ids": torch.from_numpy(ids)}
+    return found if mask.all() else {**found, "attention_mask": torch.from_numpy(mask)}
+
+
+# ---------------------------------------------------------------------- continued
+
+
+class Generate(WriteJob):
+    """A text continued; an encoder-decoder reads it and writes another."""
+
+    def prepare(self) -> None:
+        """Find out what stands around a text, and how long it may be."""
+        spec, words = self.model.spec, self.opened.tokenizer
+        check_tokens(spec, words)
+        self.limit = position_limit(spec.encoder or spec)
+        if spec.encoder is not None:
+            self.writer = writer_of(words, spec, None, None)
+            self.around = ends_of(words)
+            return
+        eos = [words.role_ids[role] for role in ("eos",) if role in words.role_ids]
+        ends = Ends(whole([]), whole(eos))
+        self.writer = Writer(words, ends, self.new, None, self.pad, self.limit)
+        self.around = Ends(ends_of(words).front, whole([]))
+
+    @property
+    def new(self) -> int:
+        """Tokens to be written."""
+        asked = self.options.max_new_tokens
+        if self.model.spec.encoder is not None:
+            return min(asked or CONTINUED, self.writer.new)
+        return asked or CONTINUED
+
+    def read(self, records: Sequence[Record]) -> list[Reading | InputError]:
+        """The ids of each prompt."""
+        return each(records, self._read)
+
+    def _read(self, record: Record) -> Reading:
+        filled(record, "text")
+        ids = self.around.around(whole(self.opened.tokenizer.encode(record["text"])))
+        if not len(ids):
+            raise InputError("it has no tokens: leave it out")
+        left = 0 if self.model.spec.encoder is not None else self.new - 1
+        room = None if self.limit is None else self.limit - left
+        if room is not None and len(ids) > room:
+            if not self.options.truncate or room <= self.around.size:
+                raise InputError(
+                    f"it has {len(ids)} tokens, and with {self.new} new ones the model reads "
+                    f"{max(room, 0)}: ask for fewer (max_new_tokens), or truncate=True "
+                    "(--truncate) keeps the last ones"
+                )
+            front = self.around.front
+            ids = np.concatenate([front, ids[len(ids) - room + len(front) :]])
+        return Reading([{"input_ids": ids}])
+
+
+# ---------------------------------------------------------------------- rewritten
+
+
+class Rewrite(WriteJob):
+    """A text written anew: the base of summaries and translations."""
+
+    Options = RewriteOptions
+    asks: tuple[str, ...] = ()  # prefixes of names in config.json's task_specific_params
+
+    def prepare(self) -> None:
+        """Bind the objective of texts from texts."""
+        plan: ToText = self.opened.plan_of(ToText)
+        self.same = {"text": plan.source}
+        options = self.options
+        prefix = options.prefix
+        if prefix is None and plan is not self.opened.plan:
+            prefix = self._prefix()
+        for name, value in (
+            ("source", "text"),
+            ("prefix", prefix),
+            ("between", options.between),
+            ("source_lang", options.source),
+            ("target_lang", options.target),
+            ("context", options.length),
+            ("answer", options.max_new_tokens),
+        ):
+            plan = plan if value is None else S.override(plan, name, value)
+        if plan.answer is None:
+            limit = position_limit(self.model.spec)
+            few = NEW if limit is None else min(NEW, max(1, limit // 4))
+            plan = S.override(plan, "answer", few)
+        self.bound: Any = plan.bind(self.opened.tokenizer, self.model.spec)
+        self.plan, self.writer = plan, self.bound.writer
+
+    def _prefix(self) -> str | None:
+        """What a folder's config.json says to put in front of a text for this task."""
+        origin = self.model.origin
+        config = origin.config if isinstance(origin, Origin) else {}
+        told = config.get("task_specific_params") or {}
+        languages = f"translation_{self.options.source}_to_{self.options.target}"
+        names = [name for name in (*self.asks, languages) if name in told]
+        return str(told[names[0]].get("prefix", "")) if names else None
+
+    @property
+    def new(self) -> int:
+        """Tokens to be written."""
+        return self.writer.new if isinstance(self.bound, Rewritten) else self.writer.room
+
+    def read(self, records: Sequence[Record]) -> list[Reading | InputError]:
+        """The ids of each source."""
+        return each(records, self._read)
+
+    def _read(self, record: Record) -> Reading:
+        filled(record, "text")
+        size = len(self.opened.tokenizer.encode(self.plan.prefix + record["text"]))
+        room = self.bound.room
+        if isinstance(self.bound, Rewritten):
+            room -= self.bound.around.size
+            limit = position_limit(self.model.spec.encoder or self.model.spec)
+            room = size if limit is None and self.plan.context is None else room
+        if size > room and not self.options.truncate:
+            raise InputError(
+                f"it has {size} tokens, and the model reads {room}: truncate=True (--truncate) "
+                "cuts it"
+            )
+        return Reading(self._features(record))
+
+    def _features(self, record: Record) -> list[Example]:
+        return self.bound.features(record)
+
+
+class Summarise(Rewrite):
+    """A shorter text."""
+
+    asks = ("summarization",)
+
+
+class Translate(Rewrite):
+    """A text in another language."""
+
+
+# ----------------------------------------------------------------------- captions
+
+
+class Caption(WriteJob, ImageJob):
+    """A text that tells of an image (arXiv:1411.4555)."""
+
+    kind = Captioning
+
+    def prepare(self) -> None:
+        """Find out how pixels are read and how a text is written."""
+        ImageJob.prepare(self)
+        asked = self.options.max_new_tokens or self.plan.answer
+        limit = position_limit(self.model.spec)
+        few = asked or (NEW if limit is None else min(NEW, limit))
+        self.writer = writer_of(self.opened.tokenizer, self.model.spec, few, None)
+
+    @property
+    def new(self) -> int:
+        """Tokens to be written."""
+        return self.writer.new
