@@ -21,7 +21,7 @@ from anyformer.objectives.task import on_device
 
 Record = Mapping[str, Any]
 Answer = dict[str, np.ndarray]  # what a model says of one row, reduced to what the result needs
-CALL = 64  # tokens of padding that cost a CPU about as much as one more call of the model
+CALL = 32  # tokens of padding that cost a CPU about as much as one more call of the model
 CALL_GPU = 4096
 
 
