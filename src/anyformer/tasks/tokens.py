@@ -163,11 +163,12 @@ class Tags(TokenJob):
         """[{"label", "score", "text", "start", "end"}] of spans, or of tokens where asked."""
         spread: Spread = reading.about
         chances, text = softmax(self.whole(spread, answers)), record["text"]
-        how = self.options.aggregate
+        how, real = self.options.aggregate, spread.letters[:, 0] < spread.letters[:, 1]
         starts = np.ones(len(chances), bool)
         if how not in ("none", "simple"):
             starts = self.starts(spread, text)
-        found = self._words(chances, spread.letters, np.flatnonzero(starts))
+            starts[1:] |= ~real[:-1]  # a token of spaces alone belongs to no word
+        found = self._words(chances[real], spread.letters[real], np.flatnonzero(starts[real]))
         if how != "none":
             found = [merged(group) for group in groups(found)]
         kept = [one for one in found if one.label not in self.options.outside]
