@@ -1,9 +1,10 @@
 """Texts of mixed length through a classifier: our task against transformers' pipeline.
 
-A MiniLM-sized encoder (6 layers of width 384, 12 heads) with random weights and one tokenizer; texts
-of 8 to 256 tokens in random order; the pipeline reads batches of 32. Both give the same labels, which
-is checked. Every round runs both, in a new order; the first, shorter one isn't counted. Processor time
-is what counts on a machine that others use too. `--texts` says how many texts there are.
+A MiniLM-sized encoder (6 layers of width 384, 12 heads) with random weights and one tokenizer;
+texts of 8 to 256 tokens in random order; the pipeline reads batches of 32. Both give the same
+labels, which is checked. Every round runs both, in a new order, after some texts that aren't
+counted. Processor time is what counts on a machine that others use too. `--texts` says how many
+texts there are.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ SMALL = {"dim": 16, "depth": 2, "heads": 2}
 def words(style):
     """A small tokenizer of a style."""
     kind = {"bert": "wordpiece", "gpt": "bpe", "roberta": "bpe", "t5": "unigram"}[style]
-    return train_tokenizer(kind, CORPUS, {"wordpiece": 300, "bpe": 600, "unigram": 200}[kind], style)
+    size = {"wordpiece": 300, "bpe": 600, "unigram": 200}[kind]
+    return train_tokenizer(kind, CORPUS, size, style)
 
 
 def texts(count, low=2, high=30, seed=0):

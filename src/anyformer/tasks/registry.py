@@ -148,9 +148,9 @@ def options_of(name: str, job: type[Job], given: Mapping[str, Any]) -> Any:
         more = import_module("anyformer.tasks.write").sampling_names()
     for option in given:
         known_or_raise(option, [*known, *more], f"option of {name}", InputError)
-    own = {k: v for k, v in given.items() if k in known}
+    own: dict[str, Any] = {k: v for k, v in given.items() if k in known}
     passed = {k: v for k, v in given.items() if k not in known}
-    return job.Options(**own, **({"sampling": passed} if passed else {}))
+    return job.Options(**(own | ({"sampling": passed} if passed else {})))
 
 
 def check_fits(name: str, entry: Entry, spec: S.Model) -> None:
@@ -178,9 +178,9 @@ def opened_of(
     dtype: torch.dtype | str | None,
 ) -> Opened:
     """A model with all that its folder tells of it."""
-    words = tokenizer if isinstance(tokenizer, Tokenizer) else None
-    if tokenizer is not None and words is None:
-        words = tokenizer_of(tokenizer)
+    words = tokenizer
+    if words is not None and not isinstance(words, Tokenizer):
+        words = tokenizer_of(words)
     if isinstance(model, Model):
         if device is not None or dtype is not None:
             raise InputError("device and dtype are for folders; move a loaded model with .to(…)")
