@@ -160,10 +160,17 @@ class Job(ABC):
 
 def body_of(model: Model) -> Model:
     """The same model without its head; the weights are the model's own."""
-    body = copy.copy(model)
-    body._modules = {**model._modules, "head": None}
+    body = copied(model, head=None)
     body.spec = S.override(model.spec, "head", None)
     return body
+
+
+def copied(module: Any, **parts: Any) -> Any:
+    """A module with some parts changed, in evaluation mode; the others are its own, not copies."""
+    new = copy.copy(module)
+    new._modules = {**module._modules, **parts}
+    new.training = False
+    return new
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

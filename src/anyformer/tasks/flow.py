@@ -119,7 +119,7 @@ def ask(job: Job, rows: list[tuple[Waiting, int, Example]]) -> None:
     if not rows:
         return
     try:
-        with evaluating(job.opened.model), torch.inference_mode():
+        with evaluating(job.opened.model), evaluating(job.model), torch.inference_mode():
             found = job.answer([row for *_, row in rows])
     except AnyformerError as error:
         if len(rows) == 1:

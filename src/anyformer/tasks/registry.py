@@ -148,9 +148,10 @@ def options_of(name: str, job: type[Job], given: Mapping[str, Any]) -> Any:
         more = import_module("anyformer.tasks.write").sampling_names()
     for option in given:
         known_or_raise(option, [*known, *more], f"option of {name}", InputError)
-    own: dict[str, Any] = {k: v for k, v in given.items() if k in known}
-    passed = {k: v for k, v in given.items() if k not in known}
-    return job.Options(**(own | ({"sampling": passed} if passed else {})))
+    chosen: dict[str, Any] = {k: v for k, v in given.items() if k in known}
+    if more:
+        chosen["sampling"] = {k: v for k, v in given.items() if k not in known}
+    return job.Options(**chosen)
 
 
 def check_fits(name: str, entry: Entry, spec: S.Model) -> None:

@@ -30,6 +30,7 @@ from anyformer.tasks.base import (
     sigmoid,
     softmax,
 )
+from anyformer.tasks.first import narrowed
 
 Found = dict[str, Any]  # what a tokenizer tells of one text
 
@@ -159,7 +160,7 @@ class Classify(TextJob):
     def prepare(self) -> None:
         """Find the names of the labels."""
         super().prepare()
-        plan = self.opened.plan
+        self.model, plan = narrowed(self.model), self.opened.plan
         if isinstance(plan, Classification):
             self.same = {"text": plan.text, **({"pair": plan.pair} if plan.pair else {})}
 
@@ -203,6 +204,8 @@ class Embed(TextJob):
         super().prepare()
         if self.model.spec.encoder is None and self.model.spec.head is not None:
             self.model = body_of(self.model)
+        if self.options.pool == "cls":
+            self.model = narrowed(self.model)
 
     def answer(self, rows: Sequence[Example]) -> list[Answer]:
         """The vector (d,) of each row, or those of its tokens (N, d)."""

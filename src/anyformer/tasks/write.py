@@ -18,7 +18,7 @@ from anyformer.errors import InputError
 from anyformer.generate import Sampling, generate
 from anyformer.model.inputs import position_limit
 from anyformer.objectives.base import Batch, Example
-from anyformer.objectives.common import Ends, check_tokens, ends_of, whole
+from anyformer.objectives.common import Ends, check_tokens, whole
 from anyformer.objectives.image import Captioning
 from anyformer.objectives.task import on_device
 from anyformer.objectives.to_text import Rewritten, ToText, Writer, writer_of
@@ -124,12 +124,10 @@ class Generate(WriteJob):
         self.limit = position_limit(spec.encoder or spec)
         if spec.encoder is not None:
             self.writer = writer_of(words, spec, None, None)
-            self.around = ends_of(words)
             return
         eos = [words.role_ids[role] for role in ("eos",) if role in words.role_ids]
         ends = Ends(whole([]), whole(eos))
         self.writer = Writer(words, ends, self.new, None, self.pad, self.limit)
-        self.around = Ends(ends_of(words).front, whole([]))
 
     @property
     def new(self) -> int:
@@ -145,21 +143,33 @@ class Generate(WriteJob):
 
     def _read(self, record: Record) -> Reading:
         filled(record, "text")
-        ids = self.around.around(whole(self.opened.tokenizer.encode(record["text"])))
+        ids, front = self._ids(record["text"])
         if not len(ids):
             raise InputError("it has no tokens: leave it out")
         left = 0 if self.model.spec.encoder is not None else self.new - 1
         room = None if self.limit is None else self.limit - left
         if room is not None and len(ids) > room:
-            if not self.options.truncate or room <= self.around.size:
+            if not self.options.truncate or room <= front:
                 raise InputError(
                     f"it has {len(ids)} tokens, and with {self.new} new ones the model reads "
                     f"{max(room, 0)}: ask for fewer (max_new_tokens), or truncate=True "
                     "(--truncate) keeps the last ones"
                 )
-            front = self.around.front
-            ids = np.concatenate([front, ids[len(ids) - room + len(front) :]])
+            ids = np.concatenate([ids[:front], ids[len(ids) - room + front :]])
         return Reading([{"input_ids": ids}])
+
+    def _ids(self, text: str) -> tuple[np.ndarray, int]:
+        """The ids of a text as the tokenizer frames it, a decoder's without what would end it.
+
+        And how many of them stand in front of the text.
+        """
+        words = self.opened.tokenizer
+        full, bare = words.encode(text, special=True), words.encode(text)
+        spare = range(len(full) - len(bare) + 1)
+        front = next((at for at in spare if full[at : at + len(bare)] == bare), 0)
+        if self.model.spec.encoder is None:
+            full = full[: front + len(bare)]
+        return whole(full), front
 
 
 # ---------------------------------------------------------------------- rewritten
