@@ -64,10 +64,10 @@ TASKS = {
     "choose": Entry("answer.Choose", "a Choices or Double head", _has(S.Choices, S.Double)),
     "embed": Entry("text.Embed", "to read text", _texts),
     "generate": Entry("write.Generate", _WRITING, lambda s: _writes(s) and _texts(s)),
-    "summarise": Entry("write.Summarise", _WRITING, lambda s: _writes(s) and _texts(s)),
-    "translate": Entry("write.Translate", _WRITING, lambda s: _writes(s) and _texts(s)),
+    "summarise": Entry("rewrite.Summarise", _WRITING, lambda s: _writes(s) and _texts(s)),
+    "translate": Entry("rewrite.Translate", _WRITING, lambda s: _writes(s) and _texts(s)),
     "caption": Entry(
-        "write.Caption",
+        "rewrite.Caption",
         "an encoder of images, and a decoder with a Vocabulary head",
         lambda s: _writes(s) and _images(s) and s.encoder is not None,
     ),
