@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import lines, load, memory, prepare, train_loop, train_step
+from benchmarks import lines, load, memory, predict, prepare, train_loop, train_step
 from benchmarks.runner import Settings
 
 WORKS = {
@@ -13,6 +13,7 @@ WORKS = {
     "memory": memory.lengths,
     "load": load.cold,
     "lines": lines.lines,
+    "predict": predict.predict,
     "prepare": prepare.prepare,
     "train-loop": train_loop.overhead,
 }
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="time compiled models too")
     parser.add_argument("--out", default=None, help="folder for the tables (Markdown and JSON)")
     parser.add_argument("--only", nargs="+", default=[], help="memory: measure these switches anew")
+    parser.add_argument("--texts", type=int, default=10_000, help="predict: how many")
     given = parser.parse_args()
     settings = Settings(
         given.rounds,
@@ -35,6 +37,7 @@ def main() -> None:
         given.compile,
         given.out,
         tuple(given.only),
+        given.texts,
     )
     for work in given.works:
         WORKS[work](settings)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from anyformer.model.model import build
     from anyformer.recipes import recipe, recipes
     from anyformer.spec import diff, override
+    from anyformer.tasks import task
     from anyformer.tasks.attend import attend
 
     __version__: str
@@ -26,6 +27,7 @@ _HOMES = {
     "load": "anyformer.checkpoint",
     "override": "anyformer.spec",
     "recipe": "anyformer.recipes",
+    "task": "anyformer.tasks",
     "tokenizer": "anyformer.checkpoint.tokenizer",
 }
 
@@ -39,6 +41,7 @@ __all__ = [
     "override",
     "recipe",
     "recipes",
+    "task",
     "tokenizer",
 ]
 

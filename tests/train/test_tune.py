@@ -12,13 +12,14 @@ import anyformer
 from anyformer import spec as S
 from anyformer.data.train_tokenizer import train as train_tokenizer
 from anyformer.errors import AnyformerError, InputError
+from anyformer.objectives.about import plan_in
 from anyformer.objectives.task import predict
 from anyformer.train import finetune
 from anyformer.train.begin import again
 from anyformer.train.material import RecordSource, read
 from anyformer.train.score import opened
 from anyformer.train.tune import Tuning, prepare, tune, usual
-from anyformer.train.works import TASKS, labels_there, plan_in, work_of
+from anyformer.train.works import TASKS, labels_there, work_of
 
 SMALL = {"dim": 16, "depth": 1, "heads": 2}
 GOOD, BAD, THINGS = ("fine", "lovely", "great"), ("poor", "dull", "awful"), ("film", "book", "day")

@@ -1,10 +1,11 @@
-"""`anyformer complete`: a script that completes verbs and recipe names."""
+"""`anyformer complete`: a script that completes verbs, recipe names and tasks."""
 
 from __future__ import annotations
 
 import argparse
 
 from anyformer.cli.main import VERBS
+from anyformer.cli.predict import TASKS
 from anyformer.recipes import recipes
 from anyformer.recipes.sizes import SIZES
 
@@ -20,6 +21,10 @@ _anyformer() {{
         COMPREPLY=($(compgen -W "{verbs}" -- "$word"))
     elif [[ ${{COMP_WORDS[1]}} == complete ]]; then
         COMPREPLY=($(compgen -W "bash zsh" -- "$word"))
+    elif [[ ${{COMP_WORDS[1]}} == predict && $COMP_CWORD -eq 2 ]]; then
+        COMPREPLY=($(compgen -W "{tasks}" -- "$word"))
+    elif [[ ${{COMP_WORDS[1]}} == predict ]]; then
+        COMPREPLY=($(compgen -f -- "$word"))
     elif [[ " {folders} " == *" ${{COMP_WORDS[1]}} "* ]]; then
         COMPREPLY=($(compgen -d -- "$word"))
     else
@@ -36,6 +41,10 @@ _anyformer() {{
         compadd -- {verbs}
     elif [[ $words[2] == complete ]]; then
         compadd -- bash zsh
+    elif [[ $words[2] == predict ]] && (( CURRENT == 3 )); then
+        compadd -- {tasks}
+    elif [[ $words[2] == predict ]]; then
+        _files
     elif [[ " {folders} " == *" $words[2] "* ]]; then
         _files -/
     else
@@ -56,5 +65,6 @@ def run(args: argparse.Namespace) -> int:
     """Print the script."""
     script = {"bash": BASH, "zsh": ZSH}[args.shell]
     words = {"verbs": VERBS, "recipes": [*recipes(), *SIZES], "folders": FOLDERS}
+    words["tasks"] = TASKS
     print(script.format(**{name: " ".join(found) for name, found in words.items()}), end="")
     return 0

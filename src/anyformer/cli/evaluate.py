@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 def _task(model: str) -> str | None:
     """What a folder says it was fine-tuned for."""
     from anyformer.checkpoint import hub
-    from anyformer.train.works import plan_in
+    from anyformer.objectives.about import plan_in
 
     about = plan_in(hub.folder_of(model))
     return None if about is None else about[0]

@@ -31,6 +31,7 @@ VERBS = {
     "train": "train a model on texts with its paper's objective",
     "finetune": "teach a model a task from records, and score it",
     "evaluate": "score a model on a task, or on texts: loss, perplexity, bits per byte",
+    "predict": "answer texts or images, one a line, as JSON lines",
     "resume": "go on with a run that stopped",
     "generate": "write on from a text, as tokens come, or chat",
     "attend": "draw what every head of a model looks at, as a page and a picture",

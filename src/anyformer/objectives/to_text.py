@@ -118,16 +118,25 @@ class Writer:
         kept = ids[: over[0]] if len(over) else ids
         return self.tokenizer.decode(kept.tolist()).strip()
 
+    @property
+    def begun(self) -> list[int]:
+        """What a decoder is given to go on with: its start, and the front of a target."""
+        first = self.start if isinstance(self.start, int) else int(self.ends.back[-1])
+        return [first, *self.ends.front.tolist()]
+
+    @property
+    def new(self) -> int:
+        """Tokens that a decoder may write behind them."""
+        begun = len(self.begun)
+        return self.room if self.limit is None else min(self.room, self.limit + 1 - begun)
+
     def generate(self, model: Model, given: dict[str, Tensor], rows: int) -> np.ndarray:
         """What an encoder-decoder writes for some rows, greedily: ids (B, N)."""
-        first = self.start if isinstance(self.start, int) else int(self.ends.back[-1])
-        begun = [first, *self.ends.front.tolist()]
         device = next(iter(given.values())).device
-        decoder = torch.tensor([begun], device=device).expand(rows, -1)
-        new = self.room if self.limit is None else min(self.room, self.limit + 1 - len(begun))
-        options: dict[str, Any] = {"max_new_tokens": new, "eos_token_id": self.eos}
+        decoder = torch.tensor([self.begun], device=device).expand(rows, -1)
+        options: dict[str, Any] = {"max_new_tokens": self.new, "eos_token_id": self.eos}
         found = model.generate(**given, decoder_input_ids=decoder, **options)
-        return found[:, len(begun) :].cpu().numpy()
+        return found[:, len(self.begun) :].cpu().numpy()
 
 
 def writer_of(

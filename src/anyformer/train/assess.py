@@ -16,6 +16,7 @@ from anyformer.data import registry
 from anyformer.data.corpus import texts_of
 from anyformer.data.rows import Rows
 from anyformer.errors import InputError
+from anyformer.objectives.about import plan_in
 from anyformer.objectives.base import Trainee
 from anyformer.objectives.registry import default_for, name_of, objective
 from anyformer.objectives.task import Task, evaluate
@@ -32,7 +33,6 @@ from anyformer.train.works import (
     labels_for,
     labels_in,
     labels_there,
-    plan_in,
     work_of,
 )
 

@@ -15,13 +15,13 @@ from anyformer.checkpoint.tokenizer import tokenizer
 from anyformer.data.tokenizer import Tokenizer
 from anyformer.errors import InputError
 from anyformer.model.model import Model
+from anyformer.objectives.about import ABOUT, plan_in
 from anyformer.objectives.image import ImageClassification
 from anyformer.objectives.registry import name_of
 from anyformer.objectives.task import Task, evaluate
 from anyformer.train import card, ranks, run
 from anyformer.train.material import RecordSource
 from anyformer.train.settings import Settings
-from anyformer.train.works import ABOUT, plan_in
 
 
 def finish(done: run.Run) -> run.Run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from anyformer.data.samples import Records
 from anyformer.data.tokenizer import Tokenizer
 from anyformer.errors import InputError
 from anyformer.model.model import Model
+from anyformer.objectives.about import pixels_in
 from anyformer.objectives.choose import Chosen
 from anyformer.objectives.classify import Classification, OfClasses
 from anyformer.objectives.heads import head_for
@@ -204,12 +204,7 @@ def _guessed(work: Work, first: Record) -> dict[str, Any]:
 
 def _pixels(work: Work, folder: Path | None) -> dict[str, Any]:
     """The scale of pixels that a folder's model was trained with."""
-    file = None if folder is None else folder / "preprocessor_config.json"
-    if "image" not in work.fields or file is None or not file.is_file():
-        return {}
-    told = json.loads(file.read_text("utf-8"))
-    pairs = {"mean": told.get("image_mean"), "std": told.get("image_std")}
-    return {name: tuple(map(float, value)) for name, value in pairs.items() if value}
+    return pixels_in(folder) if "image" in work.fields and folder is not None else {}
 
 
 def check_record(bound: Task, plan: Any, work: Work, record: Record) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,14 +10,12 @@ from typing import Any
 from anyformer.checkpoint import huggingface, native
 from anyformer.data import registry
 from anyformer.errors import InputError, known_or_raise
+from anyformer.objectives.about import UNNAMED, names_in, plan_in
 from anyformer.objectives.classify import Classification
 from anyformer.objectives.image import ImageClassification
-from anyformer.objectives.registry import name_of, read
+from anyformer.objectives.registry import name_of
 from anyformer.objectives.tag import TokenClassification
 from anyformer.objectives.task import Record, field_of, labels_of
-
-ABOUT = "task.json"  # in a model's folder: the task and its objective
-UNNAMED = re.compile(r"LABEL_\d+")  # names that stand for none
 
 
 @dataclass(frozen=True)
@@ -133,18 +129,6 @@ def is_native(folder: Path) -> bool:
     return (folder / native.SPEC).is_file()
 
 
-def plan_in(folder: Path) -> tuple[str, Any] | None:
-    """The task and objective that a fine-tuned folder says it is for."""
-    file = folder / ABOUT
-    if not file.is_file():
-        return None
-    try:
-        about = json.loads(file.read_text("utf-8"))
-        return str(about["task"]), read(about["objective"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{file} can't be read: {error}; remove it, or tune again") from error
-
-
 def has_head(folder: Path, work: Work) -> bool:
     """Whether a folder was saved with the head of a task."""
     about = plan_in(folder)
@@ -164,8 +148,5 @@ def labels_there(folder: Path, work: Work) -> tuple[str, ...]:
     about = plan_in(folder)
     if about is not None and name_of(about[1]) == work.objective:
         return about[1].labels if isinstance(about[1], Labelled) else ()
-    named: dict[str, str] = (
-        huggingface.read_config(folder / huggingface.CONFIG).get("id2label") or {}
-    )
-    names = tuple(str(named[key]) for key in sorted(named, key=int))
+    names = names_in(huggingface.read_config(folder / huggingface.CONFIG))
     return () if all(map(UNNAMED.fullmatch, names)) else names
