@@ -154,6 +154,11 @@ class Model(nn.Module):
             call.exits = [bare(self.stack.ended(h)) for h in states], bare(shares)
         return self._answer(bare(x), call, given, seq)
 
+    def decoded(self, ids: Tensor, places: Tensor, call: Call) -> Tensor:
+        """Logits (B, N, V) of ids at places (1 or B, N), in a call that a decoder has prepared."""
+        x = self.embed(self.embed.vectors(ids, None), places, None)
+        return self._told(self.stack(x, call), None, Inputs())["logits"]
+
     def _answer(self, x: Tensor, call: Call, given: Inputs, seq: Sequence) -> Output:
         out = Output(last_hidden_state=x, encoder_last_hidden_state=call.context)
         following = call.following

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -11,6 +12,8 @@ from anyformer.ops.plan import Plan
 
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why the fused kernel can't run this plan in linear memory, or None."""
+    if isinstance(plan.start, Tensor):  # one query: a mask written out is no longer than the keys
+        return _shapes(q, v)
     causal, pads, rest = _sorted(plan.mask)
     if plan.dropout and q.device.type == "cpu":
         return "writes all scores out for dropout on a CPU"
@@ -25,6 +28,10 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
             return "has no causal mask beside memory or a cache on a CPU"
         if pads and not (pads[0].right and _square(q, k)):
             return "takes a causal mask with padding only where the padding is on the right"
+    return _shapes(q, v)
+
+
+def _shapes(q: Tensor, v: Tensor) -> str | None:
     if q.shape[-1] > 4 * v.shape[-1] or v.shape[-1] > q.shape[-1]:
         return "needs values about as wide as q and k"
     return None
@@ -32,6 +39,8 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """q (B, H, Q, D), k and v (B, G, K, D) -> (B, H, Q, D)."""
+    if q.shape[2] == 1 and (plan.mask is None or isinstance(plan.start, Tensor)):
+        return _one(q, k, v, plan)
     causal, pads, _ = _sorted(plan.mask)
     hide = causal and not _sees_all(q, k, plan)
     square = _square(q, k)
@@ -52,6 +61,23 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
         enable_gqa=k.shape[1] != heads,
     )[..., :size]
     return _blank(out, pads[0], plan) if pads else out
+
+
+def _one(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
+    """One query a head; those that share keys ask them side by side, as if in a row."""
+    batch, heads, _, wide = q.shape
+    size, seen = v.shape[-1], None
+    k, v = _grouped(k, v, heads)
+    if isinstance(plan.start, Tensor) and plan.mask is not None:
+        at = torch.arange(-plan.lead, k.shape[2] - plan.lead, device=q.device)
+        row = torch.arange(batch, device=q.device).view(-1, 1, 1, 1)
+        seen = plan.mask(row, row.new_zeros(1), plan.start, at.clamp(min=0))
+        seen = (seen | (at < 0)) if plan.lead else seen
+        seen = seen.view(-1, 1, 1, k.shape[2])
+    q = q if k.shape[1] == heads else q.reshape(batch, k.shape[1], -1, wide)
+    v = v if size == wide else F.pad(v, (0, wide - size))
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=plan.scale)
+    return out[..., :size].reshape(batch, heads, 1, size)
 
 
 def _lower_right(q: Tensor, k: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ Letters: B batch, N new positions, K keys, H heads, G key heads, D size of q and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -66,6 +67,7 @@ def weigh_of(spec: S.Weigh) -> W.Weigh | None:
     return {S.Entmax15: W.entmax15, S.Sparsemax: W.sparsemax}.get(type(spec))
 
 
+Map = Callable[[Tensor], Tensor]
 NARROW, MANY = 256, 256  # q, k and v are one product: the widest model, the fewest positions
 
 
@@ -93,6 +95,7 @@ class Attention(Fresh):
         self.out = nn.Linear(
             spec.heads * self.value_size, dim * (2 if spec.gate == "glu" else 1), out_bias
         )
+        self.together: Map | None = None  # q, k and v by one map, in a decoder
         self.collab = nn.Parameter(torch.empty(spec.heads, self.size)) if shared else None
         self._score_parts(groups)
 
@@ -157,12 +160,12 @@ class Attention(Fresh):
         y = self._joined(x, call) or self._apart(x, call)
         q, k, v = self._queries(y[0]), self._keys(y[1]), self._split(y[2], self.value_size)
         if self.spec.rotary is not None:
-            q, k = turned(self.spec.rotary, q, k, call.positions[:, -x.shape[1] :])
+            q, k = turned(self.spec.rotary, q, k, call.newest(x.shape[1]))
         return q, *call.lend(path, *call.extend(path, k, v))
 
     def _apart(self, x: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v (B, M, width of each) by a product each."""
-        at = call.positions[:, -x.shape[1] :]
+        at = call.newest(x.shape[1])
         read = x if call.source is None else call.source
         placed = self._placed(read, at)
         asks = placed if read is x else self._placed(x, at)
@@ -171,6 +174,10 @@ class Attention(Fresh):
 
     def _joined(self, x: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor] | None:
         """The same by one product, where small ones on a CPU would cost more than the joining."""
+        if self.together is not None and not call.lora and call.maps is None:
+            widths = (self.q.out_features, self.k.out_features, self.v.out_features)
+            q, k, v = self.together(x).split_with_sizes(widths, -1)
+            return q, k, v
         many = x.shape[0] * x.shape[1]
         if x.device.type != "cpu" or self.dim > NARROW or many < MANY or call.lora:
             return None
@@ -191,7 +198,7 @@ class Attention(Fresh):
 
     def _asked(self, x: Tensor, call: Call) -> Tensor:
         """q of the new positions alone."""
-        at = call.positions[:, -x.shape[1] :]
+        at = call.newest(x.shape[1])
         q = self._queries(call.linear("q", self.q, self._placed(x, at)))
         return q if self.spec.rotary is None else turned(self.spec.rotary, q, q, at)[0]
 
@@ -261,7 +268,8 @@ class Attention(Fresh):
         """q and k with the channels of their positions beside them."""
         beside = lambda x, c: torch.cat([x, c.to(x.dtype).expand(x.shape[0], -1, -1, -1)], -1)
         k = widen(k, self.spec.heads)
-        return beside(q, channels[0]), beside(k, lead_zeros(channels[1], self.spec.memory))
+        seen = channels[1][:, :, self.spec.memory - k.shape[2] :]  # a window of them perhaps
+        return beside(q, channels[0]), beside(k, lead_zeros(seen, self.spec.memory))
 
     def _relatives(self, call: Call) -> list[nn.Module]:
         return [] if self.spec.cross else [*self.relative, *call.relative]
@@ -301,14 +309,14 @@ class Attention(Fresh):
             blocks, counts = self.blocks.seen(keys - spec.memory, layer, device)
         return Plan(
             scale=scale,
-            mask=call.mask(spec.causal, spec.window, spec.cross, blocks),
+            mask=call.mask(spec.causal, spec.window, spec.cross, blocks, keys - spec.memory),
             relative=self._tables(call, new, keys - spec.memory, scale),
             mods=(*mods, *counts),
             mix=self.talk_pre,
             weigh=self.weigh,
             remix=self.talk_post,
             dropout=spec.dropout if self.training and blocks is None else 0.0,
-            start=0 if spec.cross else call.start,
+            start=0 if spec.cross else call.place(keys - spec.memory, new),
             lead=spec.memory,
             chosen=chosen,
         )
