@@ -22,6 +22,7 @@ from anyformer.generate.lean import Laid, lean
 from anyformer.generate.prompt import Prompt
 from anyformer.generate.room import check_room
 from anyformer.model.model import Model
+from anyformer.ops.attend import FAST_BFLOAT16
 from anyformer.parts.fixed import Fixed
 from anyformer.parts.state import Call
 
@@ -30,6 +31,12 @@ WARM = 2  # steps before a capture, in which libraries make what they keep
 LOOSE = "thread_local"  # other threads may go on with their own work
 
 Pick = Callable[[Tensor], Tensor]  # logits (B, V) -> tokens (B,)
+
+
+def kept_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype of keys and values: float32 where a CPU has no products of bfloat16."""
+    slow = device.type == "cpu" and dtype == torch.bfloat16 and not FAST_BFLOAT16
+    return torch.float32 if slow else dtype
 
 
 def greedy(logits: Tensor) -> Tensor:
@@ -58,7 +65,7 @@ class Static:
             raise InputError(f"room must be at least 1 new token, not {room}")
         small, first = weights == "int8", next(model.parameters())
         self.model, self.expected = model, room
-        self.dtype = torch.bfloat16 if small else first.dtype
+        self.dtype = kept_dtype(torch.bfloat16 if small else first.dtype, first.device)
         self.twin = lean(model, Int8 if small else Laid, torch.bfloat16 if small else None)
         self.on_gpu = first.device.type == "cuda"
         self.buckets = self.on_gpu if buckets is None else buckets

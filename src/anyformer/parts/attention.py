@@ -141,6 +141,7 @@ class Attention(Fresh):
         """x (B, M, d), whose last N rows ask -> (B, N, d)."""
         q, k, v = self._remembered(x, call, path) if self.spec.cross else self._own(x, call, path)
         k, v = self._with_memory(k, v)
+        q = q if q.dtype == k.dtype else q.to(k.dtype)  # a cache may be wider
         plan = self._plan(call, path, q.shape[2], k.shape[2])
         if not self.bare or call.relative or self.spec.carry:
             q, k = self._carried(q, k, call)
@@ -150,6 +151,7 @@ class Attention(Fresh):
             at = Place(0, plan.start, -plan.lead)
             call.weights.append(weights(q, widen(k, q.shape[1]), plan, at))
         y = attend(q, k, v, plan, self.spec.backend)  # (B, H, N, E)
+        y = y if y.dtype == x.dtype else y.to(x.dtype)
         y = call.linear("out", self.out, y.transpose(1, 2).flatten(2))
         return F.glu(y, -1) if self.spec.gate == "glu" else y
 
