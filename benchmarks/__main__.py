@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import lines, load, memory, prepare, train_loop, train_step
+from benchmarks import decode, lines, load, memory, prepare, train_loop, train_step
 from benchmarks.runner import Settings
 
 WORKS = {
@@ -14,6 +14,7 @@ WORKS = {
     "load": load.cold,
     "lines": lines.lines,
     "prepare": prepare.prepare,
+    "decode": decode.decode,
     "train-loop": train_loop.overhead,
 }
 
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="time compiled models too")
     parser.add_argument("--out", default=None, help="folder for the tables (Markdown and JSON)")
     parser.add_argument("--only", nargs="+", default=[], help="memory: measure these switches anew")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="decode: where")
     given = parser.parse_args()
     settings = Settings(
         given.rounds,
@@ -35,6 +37,7 @@ def main() -> None:
         given.compile,
         given.out,
         tuple(given.only),
+        given.device,
     )
     for work in given.works:
         WORKS[work](settings)

@@ -29,6 +29,7 @@ class Settings:
     compile: bool = False
     out: str | None = None
     only: tuple[str, ...] = ()  # cases to measure again; the others stay as the table has them
+    device: str = "cpu"
 
 
 @dataclass

@@ -42,6 +42,9 @@ from anyformer.parts.state import Call, Past
 from anyformer.spec.walk import as_read
 
 
+NOTHING = Inputs()
+
+
 class Model(nn.Module):
     """A model as its spec says; called with Hugging Face's argument names, it returns an Output."""
 
@@ -157,7 +160,7 @@ class Model(nn.Module):
     def decoded(self, ids: Tensor, places: Tensor, call: Call) -> Tensor:
         """Logits (B, N, V) of ids at places (1 or B, N), in a call that a decoder has prepared."""
         x = self.embed(self.embed.vectors(ids, None), places, None)
-        return self._told(self.stack(x, call), None, Inputs())["logits"]
+        return self._told(self.stack(x, call), None, NOTHING)["logits"]
 
     def _answer(self, x: Tensor, call: Call, given: Inputs, seq: Sequence) -> Output:
         out = Output(last_hidden_state=x, encoder_last_hidden_state=call.context)

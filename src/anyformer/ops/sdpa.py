@@ -77,7 +77,8 @@ def _one(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     q = q if k.shape[1] == heads else q.reshape(batch, k.shape[1], -1, wide)
     v = v if size == wide else F.pad(v, (0, wide - size))
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=plan.scale)
-    return out[..., :size].reshape(batch, heads, 1, size)
+    out = out if size == wide else out[..., :size]
+    return out if k.shape[1] == heads else out.reshape(batch, heads, 1, size)
 
 
 def _lower_right(q: Tensor, k: Tensor) -> Tensor:

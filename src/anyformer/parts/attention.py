@@ -77,6 +77,11 @@ def _bare(map: nn.Module) -> bool:
     return type(map) is nn.Linear and not any(heard) and not map._backward_pre_hooks
 
 
+def _beside(y: Tensor) -> Tensor:
+    """(B, H, N, E) -> (B, N, H·E)."""
+    return y.reshape(y.shape[0], 1, -1) if y.shape[2] == 1 else y.transpose(1, 2).flatten(2)
+
+
 @part(S.Attention)
 class Attention(Fresh):
     """Multi-head attention with everything that its spec asks for."""
@@ -152,7 +157,7 @@ class Attention(Fresh):
             call.weights.append(weights(q, widen(k, q.shape[1]), plan, at))
         y = attend(q, k, v, plan, self.spec.backend)  # (B, H, N, E)
         y = y if y.dtype == x.dtype else y.to(x.dtype)
-        y = call.linear("out", self.out, y.transpose(1, 2).flatten(2))
+        y = call.linear("out", self.out, _beside(y))
         return F.glu(y, -1) if self.spec.gate == "glu" else y
 
     def _own(self, x: Tensor, call: Call, path: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -229,6 +234,8 @@ class Attention(Fresh):
 
     def _split(self, x: Tensor, size: int) -> Tensor:
         """(B, M, G·size) -> (B, G, M, size)."""
+        if x.shape[1] == 1:  # as in every step of decoding
+            return x.view(x.shape[0], -1, 1, size)
         return x.view(*x.shape[:-1], x.shape[-1] // size, size).transpose(1, 2)
 
     def _queries(self, q: Tensor) -> Tensor:
