@@ -27,7 +27,12 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", default=["float32"], choices=["float32", "bfloat16"])
     parser.add_argument("--compile", action="store_true", help="time compiled models too")
     parser.add_argument("--out", default=None, help="folder for the tables (Markdown and JSON)")
-    parser.add_argument("--only", nargs="+", default=[], help="memory: measure these switches anew")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        help="memory: measure these switches anew; decode: cases such as float32-1",
+    )
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="decode: where")
     given = parser.parse_args()
     settings = Settings(

@@ -25,7 +25,7 @@ from anyformer.generate.static import Static
 from anyformer.model.model import Model, build
 from benchmarks.runner import Settings, Table, interval
 
-PROMPT, NEW = 16, 64
+PROMPT, NEW = 16, 256
 Work = Callable[[Tensor], object]  # a call of generate on a prompt (B, N)
 Times = dict[str, list[tuple[float, float]]]  # seconds by the clock and of the processor
 
@@ -138,7 +138,9 @@ def rows_of(times: Times, names: list[str], rows: int) -> list[list[str]]:
             by_use = statistics.median(
                 u / m for (_, u), (_, m) in zip(spent, times[mine], strict=True)
             )
-            cells.append(f"{by_clock[0]:.2f} ({by_clock[1]:.2f} to {by_clock[2]:.2f}); {by_use:.2f}")
+            cells.append(
+                f"{by_clock[0]:.2f} ({by_clock[1]:.2f} to {by_clock[2]:.2f}); {by_use:.2f}"
+            )
         out.append(cells)
     return out
 
@@ -151,6 +153,8 @@ def _cpu(settings: Settings) -> None:
     table = Table("Generation on a CPU", [*HEAD, "their time / ours", "their time / our int8"])
     for dtype in settings.dtypes:
         for batch in (1, 16):
+            if settings.only and f"{dtype}-{batch}" not in settings.only:
+                continue
             torch.manual_seed(0)
             to = lambda model: model.to(getattr(torch, dtype))  # noqa: B023
             model = to(SMALL.ours())

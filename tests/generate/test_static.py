@@ -75,7 +75,11 @@ SWITCHES = {
     "memory tokens": decoder(embed={"memory": 3}),
     "shared blocks": decoder(stack={"depth": 4, "schedule": S.Shared(unique=2)}),
     "recursion": decoder(
-        stack={"depth": 4, "schedule": S.Looped(loops=2), "loop": S.Loop(step="learned", keys="first")}
+        stack={
+            "depth": 4,
+            "schedule": S.Looped(loops=2),
+            "loop": S.Loop(step="learned", keys="first"),
+        }
     ),
     "reversible": decoder(stack={"reversible": True}),
     "no place": decoder(embed={"position": S.Sinusoidal(closed=True, offset=2, skip=1)}),

@@ -38,6 +38,6 @@ class Int8:
     def __call__(self, x: Tensor) -> Tensor:
         """x (…, in) in bfloat16 -> (…, out)."""
         rows = x.reshape(-1, x.shape[-1])
-        y = torch._weight_int8pack_mm(rows, self.weight, self.scale)
+        y = torch._weight_int8pack_mm(rows, self.weight, self.scale)  # type: ignore[attr-defined]
         y = y if self.bias is None else y.add_(self.bias)
         return y.view(*x.shape[:-1], self.out_features)

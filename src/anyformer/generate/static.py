@@ -26,6 +26,7 @@ from anyformer.ops.attend import FAST_BFLOAT16
 from anyformer.parts.fixed import Fixed
 from anyformer.parts.state import Call
 
+EVEN = 16  # live keys are a multiple of it, as kernels of a GPU like them
 SMALLEST = 64  # live keys of the smallest graph
 WARM = 2  # steps before a capture, in which libraries make what they keep
 LOOSE = "thread_local"  # other threads may go on with their own work
@@ -86,6 +87,7 @@ class Static:
         logits, past = grown.start(prompt), grown.past
         assert past is not None
         self.length, self.room = past.length, past.length + self.expected
+        self.room += -self.room % EVEN if self.buckets else 0
         held, kinds = hold(self.model.spec, past, rows, self.room, self.dtype)
         if self.held is None or not self.held.fill(held):
             self._keep(held, kinds)

@@ -41,7 +41,6 @@ from anyformer.parts.init import initialise
 from anyformer.parts.state import Call, Past
 from anyformer.spec.walk import as_read
 
-
 NOTHING = Inputs()
 
 

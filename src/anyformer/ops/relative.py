@@ -88,9 +88,7 @@ def skew(x: Tensor, keys: int) -> Tensor:
     return flat.unflatten(-1, (queries, length - 1))[..., :keys]  # (..., Q, K)
 
 
-def scores(
-    q: Tensor, k: Tensor, relative: Relative, first_q: int | Tensor, first_k: int
-) -> Tensor:
+def scores(q: Tensor, k: Tensor, relative: Relative, first_q: int | Tensor, first_k: int) -> Tensor:
     """The terms for q (B, H, Q, ≥D) at positions first_q.. and k (B, H, K, ≥D) at first_k...
 
     Returns (1 or B, H, Q, K). Channels of q and k beyond the tables' width are left out.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -12,8 +11,10 @@ from anyformer.ops.plan import Plan
 
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why the fused kernel can't run this plan in linear memory, or None."""
-    if isinstance(plan.start, Tensor):  # one query: a mask written out is no longer than the keys
+    if _alone(q, plan):  # one query: a mask written out is no longer than the keys
         return _shapes(q, v)
+    if isinstance(plan.start, Tensor):
+        return "needs queries whose position the host knows, or a sure mask"
     causal, pads, rest = _sorted(plan.mask)
     if plan.dropout and q.device.type == "cpu":
         return "writes all scores out for dropout on a CPU"
@@ -39,7 +40,7 @@ def _shapes(q: Tensor, v: Tensor) -> str | None:
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """q (B, H, Q, D), k and v (B, G, K, D) -> (B, H, Q, D)."""
-    if q.shape[2] == 1 and (plan.mask is None or isinstance(plan.start, Tensor)):
+    if _alone(q, plan):
         return _one(q, k, v, plan)
     causal, pads, _ = _sorted(plan.mask)
     hide = causal and not _sees_all(q, k, plan)
@@ -63,17 +64,19 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     return _blank(out, pads[0], plan) if pads else out
 
 
+def _alone(q: Tensor, plan: Plan) -> bool:
+    """Whether there is one query, and nothing but a sure mask of keys."""
+    bare = plan.mask is None or (type(plan.mask) is Padding and plan.mask.sure)
+    return q.shape[2] == 1 and bare and not plan.dropout
+
+
 def _one(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """One query a head; those that share keys ask them side by side, as if in a row."""
     batch, heads, _, wide = q.shape
     size, seen = v.shape[-1], None
     k, v = _grouped(k, v, heads)
-    if isinstance(plan.start, Tensor) and plan.mask is not None:
-        at = torch.arange(-plan.lead, k.shape[2] - plan.lead, device=q.device)
-        row = torch.arange(batch, device=q.device).view(-1, 1, 1, 1)
-        seen = plan.mask(row, row.new_zeros(1), plan.start, at.clamp(min=0))
-        seen = (seen | (at < 0)) if plan.lead else seen
-        seen = seen.view(-1, 1, 1, k.shape[2])
+    if isinstance(plan.mask, Padding):
+        seen = plan.mask.added(q.dtype, plan.lead)
     q = q if k.shape[1] == heads else q.reshape(batch, k.shape[1], -1, wide)
     v = v if size == wide else F.pad(v, (0, wide - size))
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=plan.scale)
@@ -108,7 +111,8 @@ def _sorted(mask: Mask | None) -> tuple[bool, list[Padding], list[Mask]]:
 
 def _sees_all(q: Tensor, k: Tensor, plan: Plan) -> bool:
     """Whether causality hides nothing: one query, at the last key."""
-    return q.shape[2] == 1 and plan.start + 1 == k.shape[2] - plan.lead
+    known = isinstance(plan.start, int) and plan.start + 1 == k.shape[2] - plan.lead
+    return q.shape[2] == 1 and known
 
 
 def _square(q: Tensor, k: Tensor) -> bool:

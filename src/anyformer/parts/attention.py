@@ -23,6 +23,7 @@ from anyformer.ops.rotary import sinusoid
 from anyformer.parts.base import build, part
 from anyformer.parts.blocks import BlockSparse
 from anyformer.parts.distance import Disentangled
+from anyformer.parts.fixed import Fixed
 from anyformer.parts.init import Fresh
 from anyformer.parts.position import lead_zeros, shifted, tables_of
 from anyformer.parts.rotary import turned
@@ -291,12 +292,22 @@ class Attention(Fresh):
     def _tables(self, call: Call, new: int, keys: int, scale: float) -> Relative | None:
         start = call.start
         ahead = 0 if self.spec.causal and call.prefix is None else keys - 1 - start
-        found = tables_of(self._relatives(call), 1 - start - new, max(ahead, 0), scale)
+        found = self._terms(call, 1 - start - new, max(ahead, 0), scale)
         if self.disentangled is not None and call.distances is not None:
             keys_of = lambda x: widen(self._keys(call.linear("k", self.k, x)), self.spec.heads)
             queries_of = lambda x: self._queries(call.linear("q", self.q, x))
             found.append(self.disentangled.tables(call.distances, keys_of, queries_of, scale))
         return merge(found)
+
+    def _terms(self, call: Call, low: int, high: int, scale: float) -> list[Relative]:
+        """The tables of relative parts; a step of decoding makes those that layers share once."""
+        parts = self._relatives(call)
+        if not isinstance(call.past, Fixed) or not parts:
+            return tables_of(parts, low, high, scale)
+        key = (*map(id, parts), low, high, scale)
+        if key not in call.tables:
+            call.tables[key] = tables_of(parts, low, high, scale)
+        return [*call.tables[key]]
 
     def _plan(self, call: Call, path: str, new: int, keys: int) -> Plan:
         """The plan of new queries and keys; layers alike that bring nothing to it share one."""

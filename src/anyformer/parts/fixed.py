@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
-from anyformer.ops.mask import Causal, Mask, Padding, Window, both
+from anyformer.ops.mask import Mask, Padding
 
 Pair = tuple[Tensor, Tensor]
 
@@ -53,17 +54,18 @@ class Fixed:
         return keys.narrow(2, first, end - first), values.narrow(2, first, end - first)
 
     def mask(self, keep: Tensor | None, window: int | None, keys: int) -> Mask | None:
-        """The mask of the new position over `keys` keys; its window is no mask where cut already.
+        """Which of `keys` keys the new position sees; None: all that there are.
 
-        keep is (B, K) and True for what is to come.
+        keep is (B, K) and True for what is to come. The position always sees itself.
         """
-        if self.at is None:  # the query is at the last key, and sees all that is there
-            hides = [] if keep is None else [Padding(keep[:, -keys:])]
-            near = [Window(window)] if window is not None and window < keys else []
-            return both([*near, *hides])
-        found: list[Mask] = [Causal()]
-        if window is not None and keys == self.length + 1:  # not a ring that is full
-            found.append(Window(window))
-        if keep is not None:
-            found.append(Padding(keep))
-        return both(found)
+        full = self.length + 1 if self.at is not None else keys
+        far = window is not None and window < keys
+        if self.at is None and keep is None and not far:
+            return None
+        like = next(iter(self.kv.values()))[0]
+        index = torch.arange(keys, device=like.device)[None]
+        last = keys - 1 if self.at is None else self.at
+        seen = index <= last  # (1, K)
+        if window is not None and keys == full:  # not a ring
+            seen = seen & (last - index < window)
+        return Padding(seen if keep is None else seen & keep[:, -keys:], sure=True)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from anyformer.errors import InputError
 from anyformer.ops.mask import Causal, Documents, Mask, Padding, Prefix, Window, both
 from anyformer.ops.plan import Plan
+from anyformer.ops.relative import Relative
 from anyformer.parts.distance import Vectors
 from anyformer.parts.fixed import Fixed
 from anyformer.parts.lora import Lora
@@ -81,6 +82,7 @@ class Call:
     exits: tuple[list[Tensor], Tensor] | None = None  # states of all rounds, p (B, N, R)
     masks: dict[tuple, Mask | None] = field(default_factory=dict)
     plans: dict[tuple, Plan] = field(default_factory=dict)
+    tables: dict[tuple, list[Relative]] = field(default_factory=dict)  # of decoding, by layers
     weights: list[Tensor] | None = None  # attention weights, where asked for
     hidden: list[Tensor] | None = None  # the stream before each block, where asked for
 
@@ -144,11 +146,19 @@ class Call:
         return self.past.kv.get(path) if self.past is not None and self.past.is_cache else None
 
     def mask(
-        self, causal: bool, window: int | None, cross: bool, blocks: Mask | None = None, keys: int = 0
+        self,
+        causal: bool,
+        window: int | None,
+        cross: bool,
+        blocks: Mask | None = None,
+        keys: int = 0,
     ) -> Mask | None:
         """The mask of an attention to `keys`; one object for all that ask for the same."""
         if isinstance(self.past, Fixed) and not cross:
-            return self.past.mask(self.keep, window, keys)
+            key = (window, keys)
+            if key not in self.masks:
+                self.masks[key] = self.past.mask(self.keep, window, keys)
+            return self.masks[key]
         key = (causal, window, cross, blocks)
         if key not in self.masks:
             own = [] if blocks is None else [blocks]
