@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import lines, load, memory, predict, prepare, train_loop, train_step
+from benchmarks import decode, lines, load, memory, predict, prepare, train_loop, train_step
 from benchmarks.runner import Settings
 
 WORKS = {
@@ -15,6 +15,7 @@ WORKS = {
     "lines": lines.lines,
     "predict": predict.predict,
     "prepare": prepare.prepare,
+    "decode": decode.decode,
     "train-loop": train_loop.overhead,
 }
 
@@ -27,8 +28,14 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", default=["float32"], choices=["float32", "bfloat16"])
     parser.add_argument("--compile", action="store_true", help="time compiled models too")
     parser.add_argument("--out", default=None, help="folder for the tables (Markdown and JSON)")
-    parser.add_argument("--only", nargs="+", default=[], help="memory: measure these switches anew")
     parser.add_argument("--texts", type=int, default=10_000, help="predict: how many")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        help="memory: measure these switches anew; decode: cases such as float32-1",
+    )
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="decode: where")
     given = parser.parse_args()
     settings = Settings(
         given.rounds,
@@ -38,6 +45,7 @@ def main() -> None:
         given.out,
         tuple(given.only),
         given.texts,
+        given.device,
     )
     for work in given.works:
         WORKS[work](settings)

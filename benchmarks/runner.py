@@ -30,6 +30,7 @@ class Settings:
     out: str | None = None
     only: tuple[str, ...] = ()  # cases to measure again; the others stay as the table has them
     texts: int = 10_000  # of predict
+    device: str = "cpu"
 
 
 @dataclass

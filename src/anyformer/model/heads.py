@@ -5,6 +5,8 @@ Letters: B batch, N positions, d width, V vocabulary, C classes or choices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,6 +40,7 @@ class Vocabulary(Fresh):
         self.weight = None if spec.tied else nn.Parameter(torch.empty(vocab, width))
         self.bias = nn.Parameter(torch.empty(vocab)) if spec.bias else None
         self.place = nn.Embedding(spec.enhanced, model.dim) if spec.enhanced else None
+        self.map: Callable[[Tensor], Tensor] | None = None  # in place of the table, in a decoder
 
     def fresh(self, std: float) -> None:
         """Small random logits, no bias."""
@@ -65,7 +68,8 @@ class Vocabulary(Fresh):
         x = x if self.spec.scale == 1.0 else x * self.spec.scale
         weight = table if self.weight is None else self.weight
         assert weight is not None
-        logits, cap = F.linear(x, weight, self.bias), self.spec.cap
+        logits = F.linear(x, weight, self.bias) if self.map is None else self.map(x)
+        cap = self.spec.cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
 

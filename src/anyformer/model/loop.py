@@ -64,7 +64,7 @@ class Pass:
             call.hidden.append(x)
         self.entered = x if i % stack.span == 0 else self.entered
         if i in self.plan.again:
-            x = self.loop.stepped(x, turn, call.positions[:, -x.shape[1] :])
+            x = self.loop.stepped(x, turn, call.newest(x.shape[1]))
             if self.loop.spec.keys == "first":
                 store = self.stores.setdefault(self.plan.turns[i][0], {})
                 call = replace(call, kept=store, reads=bool(store))

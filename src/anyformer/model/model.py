@@ -41,6 +41,8 @@ from anyformer.parts.init import initialise
 from anyformer.parts.state import Call, Past
 from anyformer.spec.walk import as_read
 
+NOTHING = Inputs()
+
 
 class Model(nn.Module):
     """A model as its spec says; called with Hugging Face's argument names, it returns an Output."""
@@ -153,6 +155,11 @@ class Model(nn.Module):
             states, shares = call.exits
             call.exits = [bare(self.stack.ended(h)) for h in states], bare(shares)
         return self._answer(bare(x), call, given, seq)
+
+    def decoded(self, ids: Tensor, places: Tensor, call: Call) -> Tensor:
+        """Logits (B, N, V) of ids at places (1 or B, N), in a call that a decoder has prepared."""
+        x = self.embed(self.embed.vectors(ids, None), places, None)
+        return self._told(self.stack(x, call), None, NOTHING)["logits"]
 
     def _answer(self, x: Tensor, call: Call, given: Inputs, seq: Sequence) -> Output:
         out = Output(last_hidden_state=x, encoder_last_hidden_state=call.context)

@@ -50,7 +50,7 @@ def _fuses(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
 def _small(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
     """Where writing the scores out is fastest and still takes memory linear in the length."""
     scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
-    return scores <= SMALL or k.shape[2] <= SHORT
+    return q.shape[2] == 1 or scores <= SMALL or k.shape[2] <= SHORT
 
 
 ALL = frozenset({"mask", "relative", "mods", "rows", "dropout"})

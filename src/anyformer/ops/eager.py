@@ -21,7 +21,7 @@ class Place:
     """Where a block of scores stands: first batch row, position of its first query and key."""
 
     row: int
-    query: int
+    query: int | Tensor
     key: int
 
 
@@ -77,8 +77,10 @@ def _relative(q: Tensor, k: Tensor, terms: rel.Relative, at: Place) -> Tensor:
 def _indices(q: Tensor, k: Tensor, at: Place) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """b, h, and the positions of q and k, as index tensors that broadcast to (B, H, Q, K)."""
 
-    def run(first: int, count: int, *shape: int) -> Tensor:
-        return torch.arange(first, first + count, device=q.device).view(shape)
+    def run(first: int | Tensor, count: int, *shape: int) -> Tensor:
+        if isinstance(first, int):
+            return torch.arange(first, first + count, device=q.device).view(shape)
+        return (torch.arange(count, device=q.device) + first).view(shape)
 
     return (
         run(at.row, q.shape[0], -1, 1, 1, 1),

@@ -23,6 +23,8 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
         return "has no backward pass on a CPU"
     if q.is_cuda and q.dtype == torch.float64:
         return "has no float64 on a GPU"
+    if isinstance(plan.start, Tensor):
+        return "lays its blocks for positions that the host knows"
     if v.shape[-1] > q.shape[-1]:
         return "needs values at most as wide as q and k"
     return None

@@ -29,5 +29,7 @@ def _half(q: Tensor, k: Tensor, v: Tensor, plan: Plan, first: int, last: int) ->
 
 def saves(q: Tensor, k: Tensor, plan: Plan) -> bool:
     """Whether the first half sees fewer keys than there are."""
+    if q.shape[2] < 64:
+        return False
     low, high = plan.span(0, (q.shape[2] + 1) // 2, k.shape[2])
-    return q.shape[2] >= 64 and high - low < k.shape[2]
+    return high - low < k.shape[2]

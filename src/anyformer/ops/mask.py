@@ -8,8 +8,10 @@ index tensors that broadcast, or with scalars by FlexAttention, and answers True
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 Index = Tensor
@@ -83,16 +85,31 @@ class Padding(Mask):
     """Real keys only: keep is (B, K) by position.
 
     With `queries` the queries are the same sequence: those that are padding get zeros. `right`
-    says that every row is real tokens first and padding after them.
+    says that every row is real tokens first and padding after them, `sure` that no row is empty.
     """
 
     keep: Tensor
     queries: bool = False
     right: bool = False
+    sure: bool = False
+    made: dict[tuple, Tensor] = field(default_factory=dict, repr=False)
+
+    @property
+    def total(self) -> bool:
+        """Where it was said."""
+        return self.sure
 
     def __call__(self, b: Index, h: Index, q: Index, k: Index) -> Tensor:
         """keep[k]."""
-        return self.keep[b, k]
+        return self.keep[b if self.keep.shape[0] > 1 else 0 * b, k]
+
+    def added(self, dtype: torch.dtype, lead: int) -> Tensor:
+        """What it adds to scores, (B, 1, 1, lead + K): 0 where seen, else -inf; made once."""
+        if (dtype, lead) not in self.made:
+            seen = F.pad(self.keep, (lead, 0), value=True) if lead else self.keep
+            bias = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
+            self.made[dtype, lead] = bias.masked_fill_(~seen, float("-inf"))[:, None, None]
+        return self.made[dtype, lead]
 
 
 @dataclass(frozen=True, eq=False)

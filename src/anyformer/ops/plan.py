@@ -43,7 +43,7 @@ class Plan:
     weigh: Weigh | None = None  # None: softmax
     remix: Tensor | None = None  # (H, H), of the weights
     dropout: float = 0.0
-    start: int = 0
+    start: int | Tensor = 0  # (1,) where only the device knows where its one query stands
     lead: int = 0
     chosen: Chosen | None = None  # what runs it, by what it was asked with; None: asked each time
 
@@ -69,6 +69,7 @@ class Plan:
         """
         if self.mask is None:
             return 0, keys
+        assert isinstance(self.start, int), "spans are the host's"
         low, high = self.mask.span(self.start + first, self.start + last - 1, keys - self.lead)
         low, high = (0 if self.lead else low), high + self.lead
         return (low, high) if high > low else (0, 1)

@@ -35,7 +35,7 @@ class Relative:
         return Relative(self.low, self.high, leaf(self.bias), leaf(self.query), leaf(self.key))
 
     def rows(self, low: int, high: int, device: torch.device) -> Tensor:
-        """The row of each distance low..high."""
+        """The row of each distance from low to high."""
         distances = torch.arange(low, high + 1, device=device)
         return distances.clamp(self.low, self.high) - self.low
 
@@ -43,7 +43,13 @@ class Relative:
         """The same terms with tables for the distances low..high."""
         if (low, high) == (self.low, self.high):
             return self
-        rows = self.rows(low, high, self.tensors()[0].device)
+        return self._picked(low, high, self.rows(low, high, self.tensors()[0].device))
+
+    def at(self, distances: Tensor) -> Relative:
+        """The same terms with a row for each of some distances (K,) in a row."""
+        return self._picked(0, 0, distances.clamp(self.low, self.high) - self.low)
+
+    def _picked(self, low: int, high: int, rows: Tensor) -> Relative:
         pick = lambda t: None if t is None else t.index_select(1, rows)
         return Relative(low, high, pick(self.bias), pick(self.query), pick(self.key))
 
@@ -82,13 +88,16 @@ def skew(x: Tensor, keys: int) -> Tensor:
     return flat.unflatten(-1, (queries, length - 1))[..., :keys]  # (..., Q, K)
 
 
-def scores(q: Tensor, k: Tensor, relative: Relative, first_q: int, first_k: int) -> Tensor:
+def scores(q: Tensor, k: Tensor, relative: Relative, first_q: int | Tensor, first_k: int) -> Tensor:
     """The terms for q (B, H, Q, ≥D) at positions first_q.. and k (B, H, K, ≥D) at first_k...
 
     Returns (1 or B, H, Q, K). Channels of q and k beyond the tables' width are left out.
     """
     queries, keys = q.shape[2], k.shape[2]
-    near = relative.reach(first_k - (first_q + queries - 1), first_k + keys - 1 - first_q)
+    if isinstance(first_q, Tensor):  # of the one query
+        near = relative.at(torch.arange(first_k, first_k + keys, device=q.device) - first_q)
+    else:
+        near = relative.reach(first_k - (first_q + queries - 1), first_k + keys - 1 - first_q)
     total: Tensor | None = None
     if near.bias is not None:
         wide = near.bias[:, None].expand(-1, queries, -1)  # (H, Q, L)

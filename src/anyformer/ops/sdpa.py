@@ -11,6 +11,10 @@ from anyformer.ops.plan import Plan
 
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why the fused kernel can't run this plan in linear memory, or None."""
+    if _alone(q, plan):  # one query: a mask written out is no longer than the keys
+        return _shapes(q, v)
+    if isinstance(plan.start, Tensor):
+        return "needs queries whose position the host knows, or a sure mask"
     causal, pads, rest = _sorted(plan.mask)
     if plan.dropout and q.device.type == "cpu":
         return "writes all scores out for dropout on a CPU"
@@ -25,6 +29,10 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
             return "has no causal mask beside memory or a cache on a CPU"
         if pads and not (pads[0].right and _square(q, k)):
             return "takes a causal mask with padding only where the padding is on the right"
+    return _shapes(q, v)
+
+
+def _shapes(q: Tensor, v: Tensor) -> str | None:
     if q.shape[-1] > 4 * v.shape[-1] or v.shape[-1] > q.shape[-1]:
         return "needs values about as wide as q and k"
     return None
@@ -32,6 +40,8 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """q (B, H, Q, D), k and v (B, G, K, D) -> (B, H, Q, D)."""
+    if _alone(q, plan):
+        return _one(q, k, v, plan)
     causal, pads, _ = _sorted(plan.mask)
     hide = causal and not _sees_all(q, k, plan)
     square = _square(q, k)
@@ -52,6 +62,26 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
         enable_gqa=k.shape[1] != heads,
     )[..., :size]
     return _blank(out, pads[0], plan) if pads else out
+
+
+def _alone(q: Tensor, plan: Plan) -> bool:
+    """Whether there is one query, and nothing but a sure mask of keys."""
+    bare = plan.mask is None or (type(plan.mask) is Padding and plan.mask.sure)
+    return q.shape[2] == 1 and bare and not plan.dropout
+
+
+def _one(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
+    """One query a head; those that share keys ask them side by side, as if in a row."""
+    batch, heads, _, wide = q.shape
+    size, seen = v.shape[-1], None
+    k, v = _grouped(k, v, heads)
+    if isinstance(plan.mask, Padding):
+        seen = plan.mask.added(q.dtype, plan.lead)
+    q = q if k.shape[1] == heads else q.reshape(batch, k.shape[1], -1, wide)
+    v = v if size == wide else F.pad(v, (0, wide - size))
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=seen, scale=plan.scale)
+    out = out if size == wide else out[..., :size]
+    return out if k.shape[1] == heads else out.reshape(batch, heads, 1, size)
 
 
 def _lower_right(q: Tensor, k: Tensor) -> Tensor:
@@ -81,7 +111,8 @@ def _sorted(mask: Mask | None) -> tuple[bool, list[Padding], list[Mask]]:
 
 def _sees_all(q: Tensor, k: Tensor, plan: Plan) -> bool:
     """Whether causality hides nothing: one query, at the last key."""
-    return q.shape[2] == 1 and plan.start + 1 == k.shape[2] - plan.lead
+    known = isinstance(plan.start, int) and plan.start + 1 == k.shape[2] - plan.lead
+    return q.shape[2] == 1 and known
 
 
 def _square(q: Tensor, k: Tensor) -> bool:

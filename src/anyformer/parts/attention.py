@@ -5,6 +5,7 @@ Letters: B batch, N new positions, K keys, H heads, G key heads, D size of q and
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -22,6 +23,7 @@ from anyformer.ops.rotary import sinusoid
 from anyformer.parts.base import build, part
 from anyformer.parts.blocks import BlockSparse
 from anyformer.parts.distance import Disentangled
+from anyformer.parts.fixed import Fixed
 from anyformer.parts.init import Fresh
 from anyformer.parts.position import lead_zeros, shifted, tables_of
 from anyformer.parts.rotary import turned
@@ -66,6 +68,7 @@ def weigh_of(spec: S.Weigh) -> W.Weigh | None:
     return {S.Entmax15: W.entmax15, S.Sparsemax: W.sparsemax}.get(type(spec))
 
 
+Map = Callable[[Tensor], Tensor]
 NARROW, MANY = 256, 256  # q, k and v are one product: the widest model, the fewest positions
 
 
@@ -73,6 +76,11 @@ def _bare(map: nn.Module) -> bool:
     """Whether a map is nothing but its weights: not wrapped, and nobody listens to it."""
     heard = (map._forward_hooks, map._forward_pre_hooks, map._backward_hooks)
     return type(map) is nn.Linear and not any(heard) and not map._backward_pre_hooks
+
+
+def _beside(y: Tensor) -> Tensor:
+    """(B, H, N, E) -> (B, N, H·E)."""
+    return y.reshape(y.shape[0], 1, -1) if y.shape[2] == 1 else y.transpose(1, 2).flatten(2)
 
 
 @part(S.Attention)
@@ -93,6 +101,7 @@ class Attention(Fresh):
         self.out = nn.Linear(
             spec.heads * self.value_size, dim * (2 if spec.gate == "glu" else 1), out_bias
         )
+        self.together: Map | None = None  # q, k and v by one map, in a decoder
         self.collab = nn.Parameter(torch.empty(spec.heads, self.size)) if shared else None
         self._score_parts(groups)
 
@@ -138,6 +147,7 @@ class Attention(Fresh):
         """x (B, M, d), whose last N rows ask -> (B, N, d)."""
         q, k, v = self._remembered(x, call, path) if self.spec.cross else self._own(x, call, path)
         k, v = self._with_memory(k, v)
+        q = q if q.dtype == k.dtype else q.to(k.dtype)  # a cache may be wider
         plan = self._plan(call, path, q.shape[2], k.shape[2])
         if not self.bare or call.relative or self.spec.carry:
             q, k = self._carried(q, k, call)
@@ -147,7 +157,8 @@ class Attention(Fresh):
             at = Place(0, plan.start, -plan.lead)
             call.weights.append(weights(q, widen(k, q.shape[1]), plan, at))
         y = attend(q, k, v, plan, self.spec.backend)  # (B, H, N, E)
-        y = call.linear("out", self.out, y.transpose(1, 2).flatten(2))
+        y = y if y.dtype == x.dtype else y.to(x.dtype)
+        y = call.linear("out", self.out, _beside(y))
         return F.glu(y, -1) if self.spec.gate == "glu" else y
 
     def _own(self, x: Tensor, call: Call, path: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -157,12 +168,12 @@ class Attention(Fresh):
         y = self._joined(x, call) or self._apart(x, call)
         q, k, v = self._queries(y[0]), self._keys(y[1]), self._split(y[2], self.value_size)
         if self.spec.rotary is not None:
-            q, k = turned(self.spec.rotary, q, k, call.positions[:, -x.shape[1] :])
+            q, k = turned(self.spec.rotary, q, k, call.newest(x.shape[1]))
         return q, *call.lend(path, *call.extend(path, k, v))
 
     def _apart(self, x: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v (B, M, width of each) by a product each."""
-        at = call.positions[:, -x.shape[1] :]
+        at = call.newest(x.shape[1])
         read = x if call.source is None else call.source
         placed = self._placed(read, at)
         asks = placed if read is x else self._placed(x, at)
@@ -171,6 +182,10 @@ class Attention(Fresh):
 
     def _joined(self, x: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor] | None:
         """The same by one product, where small ones on a CPU would cost more than the joining."""
+        if self.together is not None and not call.lora and call.maps is None:
+            widths = (self.q.out_features, self.k.out_features, self.v.out_features)
+            q, k, v = self.together(x).split_with_sizes(widths, -1)
+            return q, k, v
         many = x.shape[0] * x.shape[1]
         if x.device.type != "cpu" or self.dim > NARROW or many < MANY or call.lora:
             return None
@@ -191,7 +206,7 @@ class Attention(Fresh):
 
     def _asked(self, x: Tensor, call: Call) -> Tensor:
         """q of the new positions alone."""
-        at = call.positions[:, -x.shape[1] :]
+        at = call.newest(x.shape[1])
         q = self._queries(call.linear("q", self.q, self._placed(x, at)))
         return q if self.spec.rotary is None else turned(self.spec.rotary, q, q, at)[0]
 
@@ -220,6 +235,8 @@ class Attention(Fresh):
 
     def _split(self, x: Tensor, size: int) -> Tensor:
         """(B, M, G·size) -> (B, G, M, size)."""
+        if x.shape[1] == 1:  # as in every step of decoding
+            return x.view(x.shape[0], -1, 1, size)
         return x.view(*x.shape[:-1], x.shape[-1] // size, size).transpose(1, 2)
 
     def _queries(self, q: Tensor) -> Tensor:
@@ -261,7 +278,8 @@ class Attention(Fresh):
         """q and k with the channels of their positions beside them."""
         beside = lambda x, c: torch.cat([x, c.to(x.dtype).expand(x.shape[0], -1, -1, -1)], -1)
         k = widen(k, self.spec.heads)
-        return beside(q, channels[0]), beside(k, lead_zeros(channels[1], self.spec.memory))
+        seen = channels[1][:, :, self.spec.memory - k.shape[2] :]  # a window of them perhaps
+        return beside(q, channels[0]), beside(k, lead_zeros(seen, self.spec.memory))
 
     def _relatives(self, call: Call) -> list[nn.Module]:
         return [] if self.spec.cross else [*self.relative, *call.relative]
@@ -274,12 +292,22 @@ class Attention(Fresh):
     def _tables(self, call: Call, new: int, keys: int, scale: float) -> Relative | None:
         start = call.start
         ahead = 0 if self.spec.causal and call.prefix is None else keys - 1 - start
-        found = tables_of(self._relatives(call), 1 - start - new, max(ahead, 0), scale)
+        found = self._terms(call, 1 - start - new, max(ahead, 0), scale)
         if self.disentangled is not None and call.distances is not None:
             keys_of = lambda x: widen(self._keys(call.linear("k", self.k, x)), self.spec.heads)
             queries_of = lambda x: self._queries(call.linear("q", self.q, x))
             found.append(self.disentangled.tables(call.distances, keys_of, queries_of, scale))
         return merge(found)
+
+    def _terms(self, call: Call, low: int, high: int, scale: float) -> list[Relative]:
+        """The tables of relative parts; a step of decoding makes those that layers share once."""
+        parts = self._relatives(call)
+        if not isinstance(call.past, Fixed) or not parts:
+            return tables_of(parts, low, high, scale)
+        key = (*map(id, parts), low, high, scale)
+        if key not in call.tables:
+            call.tables[key] = tables_of(parts, low, high, scale)
+        return [*call.tables[key]]
 
     def _plan(self, call: Call, path: str, new: int, keys: int) -> Plan:
         """The plan of new queries and keys; layers alike that bring nothing to it share one."""
@@ -301,14 +329,14 @@ class Attention(Fresh):
             blocks, counts = self.blocks.seen(keys - spec.memory, layer, device)
         return Plan(
             scale=scale,
-            mask=call.mask(spec.causal, spec.window, spec.cross, blocks),
+            mask=call.mask(spec.causal, spec.window, spec.cross, blocks, keys - spec.memory),
             relative=self._tables(call, new, keys - spec.memory, scale),
             mods=(*mods, *counts),
             mix=self.talk_pre,
             weigh=self.weigh,
             remix=self.talk_post,
             dropout=spec.dropout if self.training and blocks is None else 0.0,
-            start=0 if spec.cross else call.start,
+            start=0 if spec.cross else call.place(keys - spec.memory, new),
             lead=spec.memory,
             chosen=chosen,
         )

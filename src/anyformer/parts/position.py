@@ -211,21 +211,23 @@ class Untied(Fresh):
                 nn.init.normal_(theta, std=std)
 
     def forward(
-        self, positions: Tensor, new: int, relative: tuple[nn.Module, ...] = ()
+        self, positions: Tensor, asking: Tensor, relative: tuple[nn.Module, ...] = ()
     ) -> tuple[Tensor, Tensor]:
-        """Channels (…, H, N, P) of the last N of positions (1 or B, K), and (…, H, K, P) of all.
+        """Channels (…, H, N, P) of asking positions (1 or B, N), and (…, H, K, P) of (1 or B, K).
 
         The scores of the first token also make up for what `relative` adds to them.
         """
-        placed = self.norm(self.position(positions.clamp(min=0)))
-        placed = placed * (positions >= 0)[..., None]  # memory tokens stand nowhere
         split = lambda x: x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
-        q, k = split(self.q(placed[:, -new:])), split(self.k(placed))
+        q, k = split(self.q(self._placed(asking))), split(self.k(self._placed(positions)))
         if self.row is None or self.column is None:
             return q, k
         rows = self.row[None, :, None] - self._bias(relative, positions)  # (…, H, K)
-        columns = self.column[None, :, None] - self._bias(relative, -positions[:, -new:])
-        return self._first_apart(q, k, positions == 0, rows, columns)
+        columns = self.column[None, :, None] - self._bias(relative, -asking)
+        return self._first_apart(q, k, (asking == 0, positions == 0), rows, columns)
+
+    def _placed(self, at: Tensor) -> Tensor:
+        """The vectors (…, d) of positions; memory tokens stand nowhere."""
+        return self.norm(self.position(at.clamp(min=0))) * (at >= 0)[..., None]
 
     def _bias(self, relative: tuple[nn.Module, ...], distance: Tensor) -> Tensor:
         """What relative parts add at distances (…, K), whoever the query is: (…, H, K)."""
@@ -238,18 +240,17 @@ class Untied(Fresh):
         return total
 
     def _first_apart(
-        self, q: Tensor, k: Tensor, first: Tensor, rows: Tensor, columns: Tensor
+        self, q: Tensor, k: Tensor, first: tuple[Tensor, Tensor], rows: Tensor, columns: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Two more channels: the first token's row scores `rows`, its column below `columns`."""
         unscaled = (2 * self.size) ** 0.5
-        first = first[:, None, :, None]  # (…, 1, K, 1)
-        asks = first[:, :, -q.shape[2] :]
+        asks, keys = (at[:, None, :, None] for at in first)  # (…, 1, N or K, 1)
         extra_q = [asks * unscaled, torch.where(asks, 0.0, columns[..., None] * unscaled)]
-        extra_k = [rows[..., None], first]
+        extra_k = [rows[..., None], keys]
         grown = lambda x, mask, extra: torch.cat(
             [x * ~mask, *(e.expand(*x.shape[:-1], 1).to(x.dtype) for e in extra)], -1
         )
-        return grown(q, asks, extra_q), grown(k, first, extra_k)
+        return grown(q, asks, extra_q), grown(k, keys, extra_k)
 
 
 def relative_of(module: nn.Module) -> Buckets | ALiBi | Shaw | XL | XLBiases | XLTable:

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from anyformer.errors import InputError
 from anyformer.ops.mask import Causal, Documents, Mask, Padding, Prefix, Window, both
 from anyformer.ops.plan import Plan
+from anyformer.ops.relative import Relative
 from anyformer.parts.distance import Vectors
+from anyformer.parts.fixed import Fixed
 from anyformer.parts.lora import Lora
 
 
@@ -56,13 +58,14 @@ class Call:
 
     length: int  # new positions N
     positions: Tensor  # (1 or B, K): of remembered and new positions
+    here: Tensor | None = None  # (1 or B, N): of new ones, where those aren't the last of all
     keep: Tensor | None = None  # (B, K) True for real positions
     right: bool = False  # padding is on the right of every row
     documents: Tensor | None = None  # (B, K) ids of packed documents
     prefix: Tensor | None = None  # (B,) lengths of prefixes that all see
     context: Tensor | None = None  # (B, M, d)
     context_keep: Tensor | None = None  # (B, M)
-    past: Past | None = None
+    past: Past | Fixed | None = None
     following: Past | None = None  # what the next call remembers
     relative: tuple = ()  # the stack's relative parts
     lora: tuple[Lora, ...] = ()  # of each branch of the application that runs
@@ -79,6 +82,7 @@ class Call:
     exits: tuple[list[Tensor], Tensor] | None = None  # states of all rounds, p (B, N, R)
     masks: dict[tuple, Mask | None] = field(default_factory=dict)
     plans: dict[tuple, Plan] = field(default_factory=dict)
+    tables: dict[tuple, list[Relative]] = field(default_factory=dict)  # of decoding, by layers
     weights: list[Tensor] | None = None  # attention weights, where asked for
     hidden: list[Tensor] | None = None  # the stream before each block, where asked for
 
@@ -87,6 +91,16 @@ class Call:
         """Positions remembered before the new ones."""
         return self.past.length if self.past is not None else 0
 
+    def newest(self, count: int) -> Tensor:
+        """The last positions (1 or B, count)."""
+        return self.positions[:, -count:] if self.here is None else self.here
+
+    def place(self, keys: int, new: int) -> int | Tensor:
+        """Where new queries stand among the keys of a self-attention."""
+        if isinstance(self.past, Fixed):
+            return keys - new if self.past.at is None else self.past.at
+        return self.start
+
     def linear(self, name: str, map: nn.Module, x: Tensor) -> Tensor:
         """A linear map of a branch, or the application's own, and what its LoRA adds to it."""
         y = self.maps[name](x) if self.maps is not None and name in self.maps else map(x)
@@ -94,7 +108,7 @@ class Call:
 
     def recall(self, path: str, x: Tensor) -> Tensor:
         """The inputs that a segment memory has for an attention, then x; x alone without one."""
-        if self.past is None or self.past.is_cache:
+        if not isinstance(self.past, Past) or self.past.is_cache:
             whole = x
         else:
             old = self.past.hidden.get(path)
@@ -108,6 +122,8 @@ class Call:
 
     def extend(self, path: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values (B, G, K, D) of a cache and the new ones; kept for the next call."""
+        if isinstance(self.past, Fixed):
+            return self.past.write(path, k, v)
         if self.past is not None and self.past.is_cache and path in self.past.kv:
             old_k, old_v = self.past.kv[path]
             k, v = torch.cat([old_k, k], 2), torch.cat([old_v, v], 2)
@@ -130,9 +146,19 @@ class Call:
         return self.past.kv.get(path) if self.past is not None and self.past.is_cache else None
 
     def mask(
-        self, causal: bool, window: int | None, cross: bool, blocks: Mask | None = None
+        self,
+        causal: bool,
+        window: int | None,
+        cross: bool,
+        blocks: Mask | None = None,
+        keys: int = 0,
     ) -> Mask | None:
-        """The mask of an attention; one object for all that ask for the same."""
+        """The mask of an attention to `keys`; one object for all that ask for the same."""
+        if isinstance(self.past, Fixed) and not cross:
+            key = (window, keys)
+            if key not in self.masks:
+                self.masks[key] = self.past.mask(self.keep, window, keys)
+            return self.masks[key]
         key = (causal, window, cross, blocks)
         if key not in self.masks:
             own = [] if blocks is None else [blocks]

@@ -1,0 +1,220 @@
+"""Decoding over a cache of a set size.
+
+On a CPU a step attends to the live part of the cache. On a GPU the position is a number on the
+device: steps up to each power of two are one CUDA graph, captured when first met and replayed from
+then on, and the host waits for nothing.
+Letters: B batch, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from anyformer.errors import InputError
+from anyformer.generate.decoder import Growing
+from anyformer.generate.held import Held, Kinds, hold
+from anyformer.generate.int8 import Int8
+from anyformer.generate.lean import Laid, lean
+from anyformer.generate.prompt import Prompt
+from anyformer.generate.room import check_room
+from anyformer.model.model import Model
+from anyformer.ops.attend import FAST_BFLOAT16
+from anyformer.parts.fixed import Fixed
+from anyformer.parts.state import Call
+
+EVEN = 16  # live keys are a multiple of it, as kernels of a GPU like them
+SMALLEST = 64  # live keys of the smallest graph
+WARM = 2  # steps before a capture, in which libraries make what they keep
+LOOSE = "thread_local"  # other threads may go on with their own work
+
+Pick = Callable[[Tensor], Tensor]  # logits (B, V) -> tokens (B,)
+
+
+def kept_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype of keys and values: float32 where a CPU has no products of bfloat16."""
+    slow = device.type == "cpu" and dtype == torch.bfloat16 and not FAST_BFLOAT16
+    return torch.float32 if slow else dtype
+
+
+def greedy(logits: Tensor) -> Tensor:
+    """The likeliest tokens (B,)."""
+    return logits.argmax(-1)
+
+
+class Static:
+    """A model over a cache of a set size, which grows where a text is longer than was expected.
+
+    `room` is how many new tokens are expected. `weights` may be "int8", on a CPU. `buckets` asks
+    for live lengths of powers of two, as on a GPU; None: where the model is on one. Weights are
+    read when it is made: make another one after training.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        room: int = 256,
+        weights: Literal["own", "int8"] = "own",
+        buckets: bool | None = None,
+    ):
+        if weights not in ("own", "int8"):
+            raise InputError(f"weights must be 'own' or 'int8', not {weights!r}")
+        if room < 1:
+            raise InputError(f"room must be at least 1 new token, not {room}")
+        small, first = weights == "int8", next(model.parameters())
+        self.model, self.expected = model, room
+        self.dtype = kept_dtype(torch.bfloat16 if small else first.dtype, first.device)
+        self.twin = lean(model, Int8 if small else Laid, torch.bfloat16 if small else None)
+        self.on_gpu = first.device.type == "cuda"
+        self.buckets = self.on_gpu if buckets is None else buckets
+        self.length = self.room = 0  # positions read, and how many there is room for
+        self.held: Held | None = None
+        self.kinds = Kinds(frozenset(), {}, frozenset())
+        self.cache = Fixed({}, 0)
+        self.captured: dict[tuple[int, Pick | None], tuple[Any, Tensor]] = {}
+
+    @torch.inference_mode()
+    def start(self, prompt: Prompt) -> Tensor:
+        """Read a prompt, forgetting all before -> logits (B, V) after its last ids."""
+        if prompt.given.get("mem_len") is not None or self.model.spec.stack.primed:
+            raise InputError("a segment memory has a set size already: read it with Growing")
+        rows, length = prompt.ids.shape
+        check_room(self.model, rows, length + self.expected, self.dtype)
+        grown = Growing(self.model)
+        logits, past = grown.start(prompt), grown.past
+        assert past is not None
+        self.length, self.room = past.length, past.length + self.expected
+        self.room += -self.room % EVEN if self.buckets else 0
+        held, kinds = hold(self.model.spec, past, rows, self.room, self.dtype)
+        if self.held is None or not self.held.fill(held):
+            self._keep(held, kinds)
+        return logits
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor) -> Tensor:
+        """Read one more token of each row, (B,) -> logits (B, V) after it."""
+        held = self._ready()
+        if self.buckets:
+            held.tokens.copy_(tokens)
+            return self._bucket(held, None).clone()
+        self.cache.length = self.length
+        self.length += 1
+        return self._logits(held, tokens, self.cache)
+
+    @torch.inference_mode()
+    def write(self, tokens: Tensor, count: int, pick: Pick = greedy) -> Tensor:
+        """Continue tokens (B,) by `count` more, each picked from logits -> (B, count).
+
+        On a GPU the pick is part of the graph: no step waits for the host, nor the host for it.
+        """
+        found: list[Tensor] = []
+        for i in range(count):
+            if self.buckets:
+                held = self._ready()
+                if not i:
+                    held.tokens.copy_(tokens)
+                self._bucket(held, pick)
+                tokens = held.tokens.clone()
+            else:
+                tokens = pick(self.step(tokens))
+            found.append(tokens)
+        return torch.stack(found, 1)
+
+    @torch.inference_mode()
+    def reorder(self, rows: Tensor) -> None:
+        """Go on with these rows (B',) of the present ones, some left out, some several times."""
+        held = self.held
+        if held is not None and len(rows) == len(held.tokens):
+            held.choose(rows, self.kinds, self.length)
+        elif held is not None:
+            self._keep(held.chosen(rows), self.kinds)
+
+    def _keep(self, held: Held, kinds: Kinds) -> None:
+        """Go on with other tensors."""
+        self.held, self.kinds = held, kinds
+        self.cache = held.cache(kinds, self.length)
+        self.captured.clear()
+
+    def _ready(self) -> Held:
+        """What is held, with room for one more position."""
+        if self.held is None:
+            raise InputError("a decoder goes on after a prompt: call start first")
+        if self.length == self.room:
+            self.room += self.expected
+            check_room(self.model, len(self.held.tokens), self.room, self.dtype)
+            self._keep(self.held.wide(self.room, self.kinds), self.kinds)
+        return self.held
+
+    def _logits(self, held: Held, tokens: Tensor, cache: Fixed) -> Tensor:
+        """One pass of the twin over a token of each row -> (B, V)."""
+        ids, live = tokens[:, None], cache.length + 1
+        if cache.at is None:
+            here = held.positions.narrow(1, cache.length, 1)
+        else:
+            here = held.positions.index_select(1, cache.at)
+        call = Call(
+            length=1,
+            positions=held.positions.narrow(1, 0, live),
+            here=here,
+            keep=None if held.keep is None else held.keep.narrow(1, 0, live),
+            context=held.context,
+            context_keep=held.context_keep,
+            past=cache,
+        )
+        return self.twin.decoded(ids, self._places(held, ids, here), call)[:, -1]
+
+    def _places(self, held: Held, ids: Tensor, here: Tensor) -> Tensor:
+        """The positions (1 or B, 1) that the embedding adds: -1 for a token without a place."""
+        position = self.model.spec.embed.position
+        if held.placed is None or position is None:
+            return here
+        there = ids != position.skip
+        places = torch.where(there, held.placed, -1)
+        held.placed.add_(there)
+        return places
+
+    def _bucket(self, held: Held, pick: Pick | None) -> Tensor:
+        """A step over as many keys as the next power of two -> (B, V), which the next reuses."""
+        self.length += 1
+        live = min(self.room, max(SMALLEST, 1 << (self.length - 1).bit_length()))
+        if not self.on_gpu:
+            return self._work(held, live, pick)
+        if (live, pick) not in self.captured:
+            self.captured[live, pick] = self._capture(held, live, pick)
+        graph, result = self.captured[live, pick]
+        graph.replay()
+        return result
+
+    def _work(self, held: Held, live: int, pick: Pick | None) -> Tensor:
+        """What one graph does."""
+        logits = self._logits(held, held.tokens, held.cache(self.kinds, live - 1, held.at))
+        if pick is not None:
+            held.tokens.copy_(pick(logits))
+        held.at.add_(1)
+        return logits
+
+    def _capture(self, held: Held, live: int, pick: Pick | None) -> tuple[Any, Tensor]:
+        """The work as a graph; steps before it, and the capture, leave nothing behind."""
+        changed = [x for x in (held.tokens, held.at, held.placed) if x is not None]
+        kept = [x.clone() for x in changed]
+        stream: Any = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM):
+                self._work(held, live, pick)
+                for x, old in zip(changed, kept, strict=True):
+                    x.copy_(old)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode=LOOSE):
+                result = self._work(held, live, pick)
+        except RuntimeError as error:
+            raise InputError(
+                f"this model's step can't be captured ({str(error).splitlines()[0]}): "
+                "read it with Growing"
+            ) from error
+        return graph, result
