@@ -88,14 +88,15 @@ def law_ragged(spec: S.Model, seed: int) -> None:
 def law_work(spec: S.Model, seed: int) -> None:
     """2: linear maps of a step cost the same however long the text is.
 
-    Untied positions and Transformer-XL's distances are mapped again, once for all rows.
+    Untied positions and the distances of Transformer-XL and of disentangled attention are mapped
+    again, once for all rows.
     """
     c = case(spec, seed)
     costs = {(rows, length): _cost(c, rows, length) for rows in (1, 2) for length in (4, 20)}
     grown = [costs[rows, 20] - costs[rows, 4] for rows in (1, 2)]
     kinds = {type(part) for part in spec.stack.relative}
     kinds |= {type(part) for attention in selves(spec.stack) for part in attention.relative}
-    again = spec.stack.untied is not None or S.XL in kinds
+    again = S.XL in kinds or spec.stack.untied is not None or spec.stack.distances is not None
     assert grown == [grown[0] if again else 0] * 2, f"work grows by {grown}"
 
 
