@@ -10,6 +10,7 @@ from tests.laws import (
     law_backends,
     law_counts,
     law_edges,
+    law_generation,
     law_order,
     law_padding,
     law_recursion,
@@ -33,12 +34,20 @@ def _ordered(check: Callable[[S.Model, int], None]) -> Law:
     return Law(check, law_order.causal_with_positions, causal=True)
 
 
+def _writing(check: Callable[[S.Model, int], None]) -> Law:
+    return Law(check, law_generation.writes, causal=True)
+
+
 LAWS = {
     "1 causal": _ordered(law_order.law_causal),
     "1 prefix": _ordered(law_order.law_prefix),
     "2 cache": _ordered(law_order.law_cache),
     "3 segments": _ordered(law_order.law_segments),
     "4 padded": Law(law_padding.law_padded),
+    "2 generation": _writing(law_generation.law_cached),
+    "2 work of a step": _writing(law_generation.law_work),
+    "3 generation": _writing(law_generation.law_memory),
+    "4 generation": _writing(law_generation.law_ragged),
     "5 backends": Law(law_backends.law_backends),
     "5 backends after a cache": _ordered(law_backends.law_backends_cached),
     "5 flex": Law(law_backends.law_flex, share=20),

@@ -177,6 +177,10 @@ BAD = [
     ("classes", {"labels": torch.tensor([0, 3])}, r"labels hold 3, outside 0\.\.2"),
     ("tags", {"labels": IDS[:, 0]}, r"labels must be integers of shape \(2, 4\)"),
     ("pooler", {"labels": IDS}, "labels need a head with logits"),
+    ("decoder", {"labels": IDS, "logits_to_keep": 1}, "the loss needs all logits"),
+    ("decoder", {"logits_to_keep": -1}, "logits_to_keep must be an int"),
+    ("decoder", {"logits_to_keep": 1.0}, "logits_to_keep must be an int"),
+    ("pooler", {"logits_to_keep": 1}, "logits_to_keep is for heads of a vocabulary"),
 ]
 
 

@@ -114,3 +114,14 @@ def test_memories_are_returned_under_their_names():
     out = build(spec)(IDS, use_cache=True)
     assert "mems" not in out
     assert out.past_key_values.length == 4
+
+
+@torch.no_grad()
+def test_logits_of_the_last_positions_alone():
+    model = build(recipe("decoder", dim=8, depth=1, heads=2, vocab=11)).eval()
+    ids = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
+    whole = model(ids)
+    for count in (1, 3, 4, 9):
+        found = model(ids, logits_to_keep=count)
+        assert torch.allclose(found.logits, whole.logits[:, -count:], atol=1e-6)
+        assert torch.equal(found.last_hidden_state, whole.last_hidden_state)

@@ -8,7 +8,7 @@ from anyformer.cli.main import VERBS
 from anyformer.recipes import recipes
 from anyformer.recipes.sizes import SIZES
 
-FOLDERS = ("convert", "verify")  # verbs whose words are folders
+FOLDERS = ("convert", "verify", "generate")  # verbs whose words are folders
 EXAMPLE = """\
 source <(anyformer complete bash)
 source <(anyformer complete zsh)"""

@@ -32,6 +32,7 @@ VERBS = {
     "finetune": "teach a model a task from records, and score it",
     "evaluate": "score a model on a task, or on texts: loss, perplexity, bits per byte",
     "resume": "go on with a run that stopped",
+    "generate": "write on from a text, as tokens come, or chat",
     "data": "turn texts into token shards; list and fetch data sets",
     "tokenizer": "train a tokenizer, or try one on a text",
     "complete": "print a completion script for bash or zsh",

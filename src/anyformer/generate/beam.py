@@ -42,7 +42,7 @@ class Texts:
 
 
 def search(decoder: Decoder, prompt: Prompt, sampling: Sampling) -> Tensor:
-    """The best texts (B·sequences, N + new) of each prompt, the prompt first."""
+    """New tokens (B·sequences, new) of the best texts of each prompt."""
     beams, device, start = sampling.num_beams, prompt.ids.device, prompt.ids.shape[1]
     logits = expanded(decoder, decoder.start(prompt), beams)
     text = Text(prompt, beams, sampling.max_new_tokens)
@@ -135,5 +135,4 @@ def _told(kept: Texts, prompt: Prompt, sampling: Sampling) -> Tensor:
     ids, new = kept.ids[:, :count].flatten(0, 1), kept.new[:, :count].flatten()
     length = int(new.max())
     beyond = torch.arange(length, device=ids.device) >= new[:, None]
-    written = ids[:, start : start + length].masked_fill(beyond, sampling.fill)
-    return torch.cat([prompt.ids.repeat_interleave(count, 0), written], 1)
+    return ids[:, start : start + length].masked_fill(beyond, sampling.fill)

@@ -60,8 +60,11 @@ class Growing:
         """Read more ids (B, N) -> logits (B, N, V), or those after the last positions only."""
         if self.past is None:
             raise InputError("a decoder goes on after a prompt: call start first")
-        kind = "mems" if self._memory else "past_key_values"
-        return self._run({self._name: ids, kind: self.past, **self._memory}, last)
+        if not self._memory:
+            return self._run({self._name: ids, "past_key_values": self.past}, last)
+        known = {"mems": self.past, "encoder_hidden_states": self.past.context}
+        keep = {"encoder_attention_mask": self.past.context_keep}
+        return self._run({self._name: ids, **known, **keep, **self._memory}, last)
 
     def _run(self, given: dict[str, Any], last: int) -> Tensor:
         old = given.get("past_key_values")

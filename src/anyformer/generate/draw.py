@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-AHEAD = 256  # steps whose numbers are made at once
+AHEAD = 2**14  # numbers that are made at once, those of a step at least
 BITS = 52
 
 
@@ -32,7 +32,7 @@ class Numbers:
     """The random numbers of every step: of one seed, or, without one, of torch's random state."""
 
     def __init__(self, seed: int | None, rows: int, copies: int, device: torch.device):
-        self.device, self.rows = device, rows
+        self.device = device
         if seed is None:
             self.seeds = torch.randint(2**63 - 1, (rows,)).numpy().astype(np.uint64)
         else:
@@ -43,7 +43,8 @@ class Numbers:
     def at(self, step: int) -> Tensor:
         """A number for each row, (B,)."""
         if not self.first <= step < self.first + len(self.block):
-            steps = np.arange(step, step + AHEAD, dtype=np.uint64)[:, None]
+            ahead = max(1, AHEAD // len(self.seeds))
+            steps = np.arange(step, step + ahead, dtype=np.uint64)[:, None]
             made = torch.from_numpy(uniform(self.seeds, self.sequences, steps))
             self.first, self.block = step, made.to(self.device)  # (steps, B)
         return self.block[step - self.first]

@@ -162,8 +162,8 @@ def _default(name: str) -> Any:
 def _check_number(name: str, value: Any, high: float, absent: bool) -> None:
     if value is None and absent:
         return
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0.0 < value <= high or value == float("inf"):
+    inside = isinstance(value, (int, float)) and 0.0 < value <= high and value != float("inf")
+    if not inside or isinstance(value, bool):
         most = "" if high == float("inf") else f" and at most {high:g}"
         raise InputError(f"{name} must be a number above 0{most}, not {value!r}")
 

@@ -54,6 +54,14 @@ class Prompt:
         """All arguments of the model's first call."""
         return {self.name: self.ids, **self.given}
 
+    def row(self, at: int) -> Prompt:
+        """One row alone, without its padding."""
+        part = lambda x: x[at : at + 1] if isinstance(x, Tensor) else x
+        given = {name: part(value) for name, value in self.given.items()}
+        ids, mask = part(self.ids), given.pop(self.mask_name, None)
+        ids = ids if mask is None else ids[mask.bool()][None]
+        return Prompt(ids=ids, name=self.name, given=given)
+
 
 def prompt_of(
     model: Model,
@@ -127,13 +135,21 @@ def _rows(input_ids: Tensor | None, given: dict[str, Any]) -> int:
 
 def _start(spec: S.Model, rows: int, start: int | None, device: torch.device) -> Tensor:
     """One id a row (B, 1), with which the decoder begins."""
-    start = spec.start if start is None else start
-    if start is None:
+    found = spec.start if start is None else start
+    if type(found) is not int:  # none, or one that depends on what is written
         raise InputError(
             "an encoder-decoder continues decoder_input_ids: give them or decoder_start_token_id, "
-            "since this model's spec has no start"
+            "an id, since this model's spec has none as its start"
         )
-    return torch.full((rows, 1), start, device=device)
+    return torch.full((rows, 1), found, device=device)
+
+
+def apart(spec: S.Model, prompt: Prompt) -> list[Prompt]:
+    """The prompts as one, or each alone where a segment memory allows no padding before a row."""
+    segments = spec.stack.primed or prompt.given.get("mem_len") is not None
+    if prompt.keep is None or not segments or not (spec.stack.primed or spec.embed.memory):
+        return [prompt]
+    return [prompt.row(at) for at in range(len(prompt.ids))]
 
 
 def check_prompt(model: Model, prompt: Prompt, new: int) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from anyformer.errors import InputError, known_or_raise
@@ -20,7 +21,8 @@ from anyformer.generate.draw import Numbers, draw
 from anyformer.generate.narrow import probabilities
 from anyformer.generate.options import Sampling
 from anyformer.generate.process import Process
-from anyformer.generate.prompt import SOURCES, Ids, Prompt, check_prompt, prompt_of
+from anyformer.generate.prompt import SOURCES, Ids, Prompt, apart, check_prompt, prompt_of
+from anyformer.generate.speculative import Draft, speculated
 from anyformer.generate.stop import Stop
 from anyformer.generate.text import Text, Watch, wide
 from anyformer.model.model import Model
@@ -46,6 +48,7 @@ def generate(
     input_ids: Ids | None = None,
     max_new_tokens: int = 20,
     decoder: Decoder | None = None,
+    draft: Draft | Model | None = None,
     **options: Any,
 ) -> Tensor:
     """Continue prompts (B, N) -> (B, N + new), the prompt first; options are those of Sampling.
@@ -53,19 +56,40 @@ def generate(
     Prompts of unequal length are lists of ids, or padded on the left with attention_mask. An
     encoder-decoder reads input_ids (or pixel_values, input_values) and continues
     decoder_input_ids, or its start id. Generation ends early once every row is done. With
-    num_return_sequences, the sequences of a prompt follow each other.
+    num_return_sequences, the sequences of a prompt follow each other. A draft is a smaller model
+    that guesses ahead; the texts are the same.
     """
     prompt, sampling = _asked(model, input_ids, max_new_tokens, options)
-    decoder = Growing(model) if decoder is None else decoder
-    every = EVERY if prompt.ids.is_cuda and not sampling.stops else 1
+    if draft is not None:
+        draft = Draft(draft) if isinstance(draft, Model) else draft
+        draft.check(model, prompt, sampling)
+        with evaluating(model), evaluating(draft.model):
+            return speculated(model, draft, prompt, sampling)
+    parts = [prompt]
+    if decoder is None:
+        parts = apart(model.spec, prompt)
+        decoder = Growing(model)
     with evaluating(model):
-        if sampling.num_beams > 1:
-            return search(decoder, prompt, sampling)
-        steps = list(_steps(decoder, prompt, sampling, every))
+        found = [_continued(decoder, part, sampling) for part in parts]
+    longest = max(new.shape[1] for new in found)
+    filled = [F.pad(new, (0, longest - new.shape[1]), value=sampling.fill) for new in found]
+    new = torch.cat(filled)
+    return torch.cat([prompt.ids.repeat_interleave(sampling.num_return_sequences, 0), new], 1)
+
+
+def _every(device: torch.device, sampling: Sampling) -> int:
+    """Steps between looks at what was written; strings are looked for at each."""
+    return 1 if device.type == "cpu" or sampling.stops else EVERY
+
+
+def _continued(decoder: Decoder, prompt: Prompt, sampling: Sampling) -> Tensor:
+    """New tokens (B·sequences, new) of prompts."""
+    if sampling.num_beams > 1:
+        return search(decoder, prompt, sampling)
+    steps = list(_steps(decoder, prompt, sampling, _every(prompt.ids.device, sampling)))
     ended = torch.stack([step.done for step in steps]).all(1)  # (steps,)
     length = min(len(steps), int((~ended).sum()) + 1)
-    new = torch.stack([step.tokens for step in steps[:length]], 1)
-    return torch.cat([prompt.ids.repeat_interleave(sampling.num_return_sequences, 0), new], 1)
+    return torch.stack([step.tokens for step in steps[:length]], 1)
 
 
 @torch.no_grad()

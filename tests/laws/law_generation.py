@@ -1,0 +1,110 @@
+"""Laws 2 to 4 of texts: a cache, a memory and rows beside a row leave every token as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
+
+from anyformer import spec as S
+from anyformer.generate import generate
+from anyformer.generate.decoder import Growing
+from anyformer.generate.prompt import Prompt
+from anyformer.spec.walk import selves
+from tests.laws.cases import Case, case
+from tests.laws.law_order import causal_with_positions
+from tests.laws.specs import VOCAB
+
+NEW = 6
+NEAR = 1e-7  # two logits that rounding may swap
+
+
+def writes(spec: S.Model) -> bool:
+    """Whether a spec's model can continue a text."""
+    tokens = isinstance(spec.embed.source, S.Tokens)
+    head = isinstance(spec.head, S.Vocabulary | S.Adaptive)
+    return tokens and head and causal_with_positions(spec)
+
+
+def given(c: Case, rows: slice = slice(None)) -> dict[str, Any]:
+    """What a model reads beside the text that it continues."""
+    found = {} if c.other is None else c.other.part(rows, slice(None))
+    return {name: value for name, value in found.items() if name not in ("token_type_ids", "langs")}
+
+
+def forgetful(c: Case, ids: Tensor, new: int = NEW) -> Tensor:
+    """The likeliest tokens, everything read again for each."""
+    for _ in range(new):
+        logits = c.model(**{c.main.name: ids, **given(c)}).logits[:, -1]
+        ids = torch.cat([ids, logits.argmax(-1, keepdim=True)], 1)
+    return ids
+
+
+def same_text(c: Case, found: Tensor, wanted: Tensor, rows: slice = slice(None)) -> None:
+    """Raise unless rows are equal up to the first token that rounding may have chosen."""
+    for row, (a, b) in enumerate(zip(found.tolist(), wanted.tolist(), strict=True)):
+        if a == b:
+            continue
+        at = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
+        one = slice(row, row + 1) if rows == slice(None) else rows
+        beside = {c.main.name: wanted[row : row + 1, :at], **given(c, one)}
+        logits = c.model(**beside).logits[0, -1]
+        assert abs(logits[a[at]] - logits[b[at]]) < NEAR, f"row {row}, position {at}"
+
+
+@torch.no_grad()
+def law_cached(spec: S.Model, seed: int) -> None:
+    """2: a text written with a cache is the one written with none."""
+    c = case(spec, seed)
+    ids = c.main.x[:, : c.rng.randrange(1, c.length)]
+    found = generate(c.model, max_new_tokens=NEW, **{c.main.name: ids, **given(c)})
+    same_text(c, found, forgetful(c, ids))
+
+
+@torch.no_grad()
+def law_memory(spec: S.Model, seed: int) -> None:
+    """3: so is a text written with a segment memory that keeps everything."""
+    c = case(spec, seed)
+    ids = c.main.x[:, : c.rng.randrange(1, c.length)]
+    found = generate(c.model, max_new_tokens=NEW, mem_len=64, **{c.main.name: ids, **given(c)})
+    same_text(c, found, forgetful(c, ids))
+
+
+@torch.no_grad()
+def law_ragged(spec: S.Model, seed: int) -> None:
+    """4: prompts of unequal length in one batch are continued as each alone."""
+    c = case(spec, seed, rows=3)
+    rows = [row[: c.rng.randrange(1, c.length)].tolist() for row in c.main.x]
+    found = generate(c.model, max_new_tokens=NEW, **{c.main.name: rows, **given(c)})
+    for i, row in enumerate(rows):
+        one = slice(i, i + 1)
+        alone = generate(c.model, max_new_tokens=NEW, **{c.main.name: [row], **given(c, one)})
+        same_text(c, found[one, -alone.shape[1] :], alone, one)
+
+
+@torch.no_grad()
+def law_work(spec: S.Model, seed: int) -> None:
+    """2: linear maps of a step cost the same however long the text is.
+
+    Untied positions and Transformer-XL's distances are mapped again, once for all rows.
+    """
+    c = case(spec, seed)
+    costs = {(rows, length): _cost(c, rows, length) for rows in (1, 2) for length in (4, 20)}
+    grown = [costs[rows, 20] - costs[rows, 4] for rows in (1, 2)]
+    kinds = {type(part) for part in spec.stack.relative}
+    kinds |= {type(part) for attention in selves(spec.stack) for part in attention.relative}
+    again = spec.stack.untied is not None or S.XL in kinds
+    assert grown == [grown[0] if again else 0] * 2, f"work grows by {grown}"
+
+
+def _cost(c: Case, rows: int, length: int) -> int:
+    """FLOPs of a step's linear maps behind a text."""
+    decoder = Growing(c.model)
+    ids = torch.randint(2, VOCAB, (rows, length))
+    decoder.start(Prompt(ids=ids, name=c.main.name, given=given(c, slice(rows))))
+    with FlopCounterMode(display=False) as counter:
+        decoder.step(ids[:, 0])
+    found = counter.get_flop_counts()["Global"]
+    return sum(found.get(op, 0) for op in (torch.ops.aten.mm, torch.ops.aten.addmm))
