@@ -46,9 +46,19 @@ def channel(turns: float, length: int, dims: int, theta: float) -> float:
 
 def turn(x: Tensor, angle: Tensor, layout: str, gain: float = 1.0) -> Tensor:
     """Turn the first channels of x (B, H, T, D) by angle (1 or B, T, dims / 2), times a gain."""
-    dims = 2 * angle.shape[-1]
-    cos, sin = angle.cos()[:, None], angle.sin()[:, None]  # (1 or B, 1, T, dims / 2)
-    cos, sin = (cos, sin) if gain == 1.0 else (cos * gain, sin * gain)
+    return turn_by(x, waves(angle, gain), layout)
+
+
+def waves(angle: Tensor, gain: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (1 or B, 1, T, dims / 2) of angles (1 or B, T, dims / 2), times a gain."""
+    cos, sin = angle.cos()[:, None], angle.sin()[:, None]
+    return (cos, sin) if gain == 1.0 else (cos * gain, sin * gain)
+
+
+def turn_by(x: Tensor, wave: tuple[Tensor, Tensor], layout: str) -> Tensor:
+    """Turn the first channels of x (B, H, T, D) by cosines and sines of half as many channels."""
+    cos, sin = wave
+    dims = 2 * cos.shape[-1]
     wide = torch.promote_types(x.dtype, torch.float32)
     head, rest = x[..., :dims].to(wide), x[..., dims:]
     a, b = head.chunk(2, -1) if layout == "halves" else (head[..., ::2], head[..., 1::2])

@@ -26,7 +26,7 @@ from anyformer.parts.distance import Disentangled
 from anyformer.parts.fixed import Fixed
 from anyformer.parts.init import Fresh
 from anyformer.parts.position import lead_zeros, shifted, tables_of
-from anyformer.parts.rotary import turned
+from anyformer.parts.rotary import stepped, turned
 from anyformer.parts.state import Call
 from anyformer.spec.walk import head_dim, qk_dim
 
@@ -168,8 +168,14 @@ class Attention(Fresh):
         y = self._joined(x, call) or self._apart(x, call)
         q, k, v = self._queries(y[0]), self._keys(y[1]), self._split(y[2], self.value_size)
         if self.spec.rotary is not None:
-            q, k = turned(self.spec.rotary, q, k, call.newest(x.shape[1]))
+            q, k = self._turned(self.spec.rotary, q, k, call)
         return q, *call.lend(path, *call.extend(path, k, v))
+
+    def _turned(self, spec: S.Rotary, q: Tensor, k: Tensor, call: Call) -> tuple[Tensor, Tensor]:
+        at = call.newest(k.shape[2])
+        if isinstance(call.past, Fixed):
+            return stepped(spec, q, k, at, call.waves)
+        return turned(spec, q, k, at)
 
     def _apart(self, x: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor]:
         """q, k and v (B, M, width of each) by a product each."""

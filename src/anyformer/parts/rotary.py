@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from anyformer import spec as S
-from anyformer.ops.rotary import Stretch, angles, channel, llama3, turn, yarn
+from anyformer.ops.rotary import Stretch, angles, channel, llama3, turn, turn_by, waves, yarn
 
 
 def turned(spec: S.Rotary, q: Tensor, k: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
@@ -19,6 +20,18 @@ def turned(spec: S.Rotary, q: Tensor, k: Tensor, at: Tensor) -> tuple[Tensor, Te
     dims = spec.dims or k.shape[-1]
     angle, gain = angles(at, dims, spec.theta, stretch_of(spec, dims)), gain_of(spec.scaling)
     return turn(q, angle[:, -q.shape[2] :], spec.layout, gain), turn(k, angle, spec.layout, gain)
+
+
+def stepped(
+    spec: S.Rotary, q: Tensor, k: Tensor, at: Tensor, made: dict[tuple, tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """The same for one position of each row; layers that turn alike share what was made."""
+    dims = spec.dims or k.shape[-1]
+    if (spec, dims) not in made:
+        angle = angles(at, dims, spec.theta, stretch_of(spec, dims))
+        made[spec, dims] = waves(angle, gain_of(spec.scaling))
+    both = turn_by(torch.cat([q, k], 1), made[spec, dims], spec.layout)
+    return both[:, : q.shape[1]], both[:, q.shape[1] :]
 
 
 def stretch_of(spec: S.Rotary, dims: int) -> Stretch | None:

@@ -82,6 +82,7 @@ class Call:
     exits: tuple[list[Tensor], Tensor] | None = None  # states of all rounds, p (B, N, R)
     masks: dict[tuple, Mask | None] = field(default_factory=dict)
     plans: dict[tuple, Plan] = field(default_factory=dict)
+    waves: dict[tuple, tuple[Tensor, Tensor]] = field(default_factory=dict)  # of decoding, too
     tables: dict[tuple, list[Relative]] = field(default_factory=dict)  # of decoding, by layers
     weights: list[Tensor] | None = None  # attention weights, where asked for
     hidden: list[Tensor] | None = None  # the stream before each block, where asked for
