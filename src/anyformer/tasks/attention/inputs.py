@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from anyformer.data.tokenizer import Tokenizer
 from anyformer.errors import InputError
 from anyformer.model.model import Model
 from anyformer.model.shift import shift_right
+from anyformer.objectives.about import pixels_in
 from anyformer.objectives.image import Pictures
 
 TOKENS = 128  # more are not drawn unless asked for
@@ -163,12 +163,5 @@ def _pixels(source: S.Patches, asked: Asked) -> tuple[Tensor, Tensor]:
 
 def _scale(folder: Path | None) -> dict[str, tuple[float, ...]]:
     """The mean and deviation of the pixels that a folder's model was trained with."""
-    found: dict[str, tuple[float, ...]] = {"mean": (0.5,), "std": (0.5,)}
-    file = None if folder is None else folder / "preprocessor_config.json"
-    if file is None or not file.is_file():
-        return found
-    told = json.loads(file.read_text("utf-8"))
-    for name in found:
-        if told.get(f"image_{name}"):
-            found[name] = tuple(map(float, told[f"image_{name}"]))
-    return found
+    told = {} if folder is None else pixels_in(folder)
+    return {"mean": (0.5,), "std": (0.5,)} | told
