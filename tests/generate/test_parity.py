@@ -107,7 +107,7 @@ def ends_of(ours, given, seed):
     return sorted({int(free[at(range(3)), -at(range(1, 8))]) for _ in range(1 + seed % 2)})
 
 
-def same(hf, ours, given, ends, **options):
+def assert_same(hf, ours, given, ends, **options):
     """Texts of both, which must be equal."""
     start = given["input_ids"].shape[1] if ours.encoder is None else 1
     deeper = {} if hf.config.model_type != "t5" else {"use_cache": False}  # fails there if deeper
@@ -141,10 +141,10 @@ def asked(options, name, pad):
 @cases
 def test_greedy(name, seed, tmp_path):
     hf, ours, given, ends = both(name, seed, tmp_path)
-    same(hf, ours, given, ends, max_new_tokens=12)
-    same(hf, ours, given, ends, **asked(drawn_options(seed), name, True))
+    assert_same(hf, ours, given, ends, max_new_tokens=12)
+    assert_same(hf, ours, given, ends, **asked(drawn_options(seed), name, True))
     hf, ours, given, ends = both(name, seed, tmp_path, pad=False)
-    same(hf, ours, given, ends, **asked(drawn_options(seed + 100), name, False))
+    assert_same(hf, ours, given, ends, **asked(drawn_options(seed + 100), name, False))
 
 
 @cases
@@ -159,13 +159,15 @@ def test_beams(name, seed, tmp_path):
             "early_stopping": early,
             "length_penalty": pick((0.0, 1.0, 2.0, -0.5)),
         }
-        same(hf, ours, given, ends, max_new_tokens=10, **options)
-        same(hf, ours, given, ends, **options, **asked(drawn_options(seed), name, True))
+        assert_same(hf, ours, given, ends, max_new_tokens=10, **options)
+        assert_same(hf, ours, given, ends, **options, **asked(drawn_options(seed), name, True))
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_forced_language(seed, tmp_path):
     hf, ours, given, ends = both("m2m_100", seed, tmp_path)
     for options in ({}, {"num_beams": 3, "num_return_sequences": 3}):
-        found = same(hf, ours, given, ends, max_new_tokens=8, forced_bos_token_id=11, **options)
+        found = assert_same(
+            hf, ours, given, ends, max_new_tokens=8, forced_bos_token_id=11, **options
+        )
         assert all(row[0] == 11 for row in found)

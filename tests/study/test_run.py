@@ -1,5 +1,6 @@
 """A study from its start to its results, interrupted, again, and with runs that go wrong."""
 
+import dataclasses
 import json
 import shutil
 
@@ -133,6 +134,9 @@ def test_a_study_that_cant_be_leaves_nothing(data, tmp_path):
     with pytest.raises(StudyError, match="the budget allows"):
         run.run(tiny.study(data, budget=StepBudget(steps=1)), tmp_path / "s", 1)
     assert not (tmp_path / "s").exists()
+    graph = dataclasses.replace(tiny.study(data).settings, graph=True)
+    with pytest.raises(StudyError, match="none is here: take --tier cpu"):
+        run.run(tiny.study(data, settings=graph), tmp_path / "s", 1)
     with pytest.raises(StudyError, match="0 jobs"):
         run.run(tiny.study(data), tmp_path / "s", 0)
     with pytest.raises(StudyError, match="did you mean 'ray'"):

@@ -66,6 +66,11 @@ def run(
     known_or_raise(by, engine.ENGINES, "engine", StudyError)
     if jobs is not None and jobs < 1:
         raise StudyError(f"{jobs} jobs: give 1 or more")
+    if study.settings.graph and device_of(study.settings.device).type != "cuda":
+        raise StudyError(
+            "this study replays steps on a CUDA GPU, and none is here: take --tier cpu, or a study "
+            "whose settings have graph=False"
+        )
     folder, end = Path(home), time.monotonic() + 60 * (minutes if minutes is not None else math.inf)
     many = jobs or engine.usual_jobs(device_of(study.settings.device).type)
     now = begun(check(study), folder, many)
