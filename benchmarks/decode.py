@@ -83,15 +83,15 @@ GPT2 = Size("GPT-2 124M", 768, 12, 12, 50257, 1024)
 LLAMA = Size("Llama-shaped 1B", 2048, 16, 32, 128256, 1024, kv_heads=8, hidden=8192)
 
 
-def ours(model: Model, **options: str) -> Work:
+def ours(model: Model, **options: str | bool) -> Work:
     """Generate over a static cache."""
     fixed = Static(model, room=NEW, **options)  # type: ignore[arg-type]
     return lambda ids: generate(model, ids, NEW, decoder=fixed)
 
 
-def ours_whole(model: Model) -> Work:
+def ours_whole(model: Model, **options: str | bool) -> Work:
     """The static cache alone, whose graphs pick the tokens too."""
-    fixed = Static(model, room=NEW)
+    fixed = Static(model, room=NEW, **options)  # type: ignore[arg-type]
     return lambda ids: fixed.write(fixed.start(Prompt(ids=ids)).argmax(-1), NEW - 1)
 
 
@@ -201,8 +201,9 @@ def _cuda(settings: Settings) -> None:
             model = to(size.ours())
             theirs = to(size.huggingface())
             works = {
-                "anyformer": ours(model),
-                "anyformer write": ours_whole(model),
+                "anyformer": ours(model, compile=True),
+                "anyformer write": ours_whole(model, compile=True),
+                "anyformer not compiled": ours(model),
                 "transformers": huggingface(theirs),
                 "transformers static": huggingface(theirs, cache_implementation="static"),
             }

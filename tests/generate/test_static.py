@@ -11,7 +11,7 @@ import torch
 import anyformer
 from anyformer import spec as S
 from anyformer.errors import InputError
-from anyformer.generate import static
+from anyformer.generate import generate, static
 from anyformer.generate.decoder import Growing
 from anyformer.generate.prompt import Prompt
 from anyformer.generate.room import cache_bytes, check_room
@@ -262,3 +262,45 @@ def test_graphs_on_a_gpu_equal_growing(name):
     captured = set(map(id, fixed.captured.values()))
     close(trail(fixed, prompt, tokens), grown)  # the same graphs, filled anew
     assert set(map(id, fixed.captured.values())) == captured
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["learned", "two key heads, rotary", "t5 bias", "encoder"])
+def test_compiled_graphs_equal_growing(name):
+    model = perturbed(SWITCHES[name], 3).float().cuda()
+    made = prompt_of(model, 2, True)
+    given = {k: v.cuda() for k, v in made.given.items()}
+    prompt = Prompt(ids=made.ids.cuda(), name=made.name, given=given)
+    tokens = torch.randint(1, VOCAB, (2, NEW)).cuda()
+    grown = trail(Growing(model), prompt, tokens)
+    found = trail(Static(model, room=20, compile=True), prompt, tokens)
+    assert (found - grown).abs().max() <= 1e-4 * grown.abs().max().clamp(min=1.0)
+
+
+def test_compiling_is_for_a_gpu():
+    with pytest.raises(InputError, match="GPU"):
+        Static(build(decoder()), compile=True)
+
+
+@pytest.mark.parametrize("ends", [(), (5, 9), tuple(range(0, VOCAB, 2))])
+@pytest.mark.parametrize("count", [1, 7, 40])
+def test_stretches_equal_steps(ends, count):
+    model = perturbed(decoder(), 3).float()
+    given = {"eos_token_id": ends or None, "pad_token_id": 1}
+    ids = torch.randint(2, VOCAB, (3, PROMPT))
+    found = generate(model, ids, count, decoder=Static(model, room=4), **given)
+    assert torch.equal(found, generate(model, ids, count, decoder=Growing(model), **given))
+
+
+def test_stretches_say_where_logits_are_no_numbers():
+    model = build(decoder()).eval()
+    fixed = Static(model, room=8)
+    ids = torch.randint(2, VOCAB, (2, PROMPT))
+    generate(model, ids, 3, decoder=fixed)
+    with torch.no_grad():
+        model.stack.norm.weight.fill_(float("nan"))  # type: ignore[union-attr]
+    with pytest.raises(InputError, match="row 0, new token 0 hold NaN"):
+        generate(model, ids, 3, decoder=fixed)
+    first = torch.tensor([3, 4])
+    fixed.write(first, 2)
+    assert fixed.broken.all()

@@ -45,6 +45,7 @@ class Held:
     context_keep: Tensor | None
     tokens: Tensor  # (B,): read by the next step
     at: Tensor  # (1,): its position in the cache
+    broken: Tensor  # (B,): rows whose logits were no numbers
 
     def others(self) -> dict[str, Tensor]:
         """The tensors beside keys and values that are there."""
@@ -116,6 +117,7 @@ def hold(spec: S.Model, past: Past, rows: int, room: int, dtype: torch.dtype) ->
         context_keep=past.context_keep,
         tokens=torch.zeros(rows, dtype=torch.long, device=device),
         at=torch.full((1,), past.length, dtype=torch.long, device=device),
+        broken=torch.zeros(rows, dtype=torch.bool, device=device),
     )
     return held, kinds
 

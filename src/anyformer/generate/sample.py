@@ -20,9 +20,11 @@ from anyformer.generate.decoder import Decoder, Growing, expanded
 from anyformer.generate.draw import Numbers, draw
 from anyformer.generate.narrow import probabilities
 from anyformer.generate.options import Sampling
+from anyformer.generate.plain import plain, written
 from anyformer.generate.process import Process
 from anyformer.generate.prompt import SOURCES, Ids, Prompt, apart, check_prompt, prompt_of
 from anyformer.generate.speculative import Draft, speculated
+from anyformer.generate.static import Static
 from anyformer.generate.stop import Stop
 from anyformer.generate.text import Text, Watch, wide
 from anyformer.model.model import Model
@@ -86,6 +88,8 @@ def _continued(decoder: Decoder, prompt: Prompt, sampling: Sampling) -> Tensor:
     """New tokens (B·sequences, new) of prompts."""
     if sampling.num_beams > 1:
         return search(decoder, prompt, sampling)
+    if isinstance(decoder, Static) and plain(sampling):
+        return written(decoder, prompt, sampling)
     steps = list(_steps(decoder, prompt, sampling, _every(prompt.ids.device, sampling)))
     ended = torch.stack([step.done for step in steps]).all(1)  # (steps,)
     length = min(len(steps), int((~ended).sum()) + 1)

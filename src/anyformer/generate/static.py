@@ -23,14 +23,17 @@ from anyformer.generate.prompt import Prompt
 from anyformer.generate.room import check_room
 from anyformer.model.model import Model
 from anyformer.ops.attend import FAST_BFLOAT16
+from anyformer.ops.capture import capture
 from anyformer.parts.fixed import Fixed
 from anyformer.parts.state import Call
 
 EVEN = 16  # live keys are a multiple of it, as kernels of a GPU like them
-SMALLEST = 64  # live keys of the smallest graph
+SMALLEST, COMPILED = 64, 512  # live keys of the smallest graph, and of the smallest compiled one
+KINDS = 64  # of compiled steps that are kept
+TUNED: Any = {"coordinate_descent_tuning": True}  # products with one row are sums, in best blocks
 WARM = 2  # steps before a capture, in which libraries make what they keep
-LOOSE = "thread_local"  # other threads may go on with their own work
 
+Work = Callable[[Held, int, "Pick | None"], Tensor]
 Pick = Callable[[Tensor], Tensor]  # logits (B, V) -> tokens (B,)
 
 
@@ -49,8 +52,9 @@ class Static:
     """A model over a cache of a set size, which grows where a text is longer than was expected.
 
     `room` is how many new tokens are expected. `weights` may be "int8", on a CPU. `buckets` asks
-    for live lengths of powers of two, as on a GPU; None: where the model is on one. Weights are
-    read when it is made: make another one after training.
+    for live lengths of powers of two, as on a GPU; None: where the model is on one. `compile`
+    compiles a step before it is captured, on a GPU: half a minute once for steps twice as fast.
+    Weights are read when it is made: make another one after training.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Static:
         room: int = 256,
         weights: Literal["own", "int8"] = "own",
         buckets: bool | None = None,
+        compile: bool = False,
     ):
         if weights not in ("own", "int8"):
             raise InputError(f"weights must be 'own' or 'int8', not {weights!r}")
@@ -69,6 +74,9 @@ class Static:
         self.dtype = kept_dtype(torch.bfloat16 if small else first.dtype, first.device)
         self.twin = lean(model, Int8 if small else Laid, torch.bfloat16 if small else None)
         self.on_gpu = first.device.type == "cuda"
+        if compile and not self.on_gpu:
+            raise InputError("compile=True is for a model on a GPU: move it there, or leave it out")
+        self.compile, self.smallest = compile, COMPILED if compile else SMALLEST
         self.buckets = self.on_gpu if buckets is None else buckets
         self.length = self.room = 0  # positions read, and how many there is room for
         self.held: Held | None = None
@@ -109,8 +117,10 @@ class Static:
         """Continue tokens (B,) by `count` more, each picked from logits -> (B, count).
 
         On a GPU the pick is part of the graph: no step waits for the host, nor the host for it.
+        `broken` then says for which rows (B,) some logits were no numbers.
         """
         found: list[Tensor] = []
+        self._ready().broken.zero_()
         for i in range(count):
             if self.buckets:
                 held = self._ready()
@@ -119,9 +129,15 @@ class Static:
                 self._bucket(held, pick)
                 tokens = held.tokens.clone()
             else:
-                tokens = pick(self.step(tokens))
+                tokens = self._picked(self._ready(), self.step(tokens), pick)
             found.append(tokens)
         return torch.stack(found, 1)
+
+    @property
+    def broken(self) -> Tensor:
+        """Rows (B,) that `write` met numbers in that are none."""
+        assert self.held is not None, "nothing was written yet"
+        return self.held.broken
 
     @torch.inference_mode()
     def reorder(self, rows: Tensor) -> None:
@@ -179,7 +195,7 @@ class Static:
     def _bucket(self, held: Held, pick: Pick | None) -> Tensor:
         """A step over as many keys as the next power of two -> (B, V), which the next reuses."""
         self.length += 1
-        live = min(self.room, max(SMALLEST, 1 << (self.length - 1).bit_length()))
+        live = min(self.room, max(self.smallest, 1 << (self.length - 1).bit_length()))
         if not self.on_gpu:
             return self._work(held, live, pick)
         if (live, pick) not in self.captured:
@@ -192,29 +208,44 @@ class Static:
         """What one graph does."""
         logits = self._logits(held, held.tokens, held.cache(self.kinds, live - 1, held.at))
         if pick is not None:
-            held.tokens.copy_(pick(logits))
+            held.tokens.copy_(self._picked(held, logits, pick))
         held.at.add_(1)
         return logits
 
+    def _compiled(self) -> Work:
+        """The work compiled, for each number of keys anew."""
+        from torch._dynamo import config  # a second that others need not wait
+
+        compiled: Any = torch.compile(self._work, fullgraph=True, dynamic=False, options=TUNED)
+
+        def work(held: Held, live: int, pick: Pick | None) -> Tensor:
+            with config.patch(recompile_limit=KINDS):
+                return compiled(held, live, pick)
+
+        return work
+
+    def _picked(self, held: Held, logits: Tensor, pick: Pick) -> Tensor:
+        """Tokens (B,) picked from logits (B, V), whose faults are kept."""
+        held.broken.logical_or_(~logits.amax(-1).isfinite())
+        return pick(logits)
+
     def _capture(self, held: Held, live: int, pick: Pick | None) -> tuple[Any, Tensor]:
         """The work as a graph; steps before it, and the capture, leave nothing behind."""
-        changed = [x for x in (held.tokens, held.at, held.placed) if x is not None]
+        work = self._compiled() if self.compile else self._work
+        changed = [x for x in (held.tokens, held.at, held.placed, held.broken) if x is not None]
         kept = [x.clone() for x in changed]
         stream: Any = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARM):
-                self._work(held, live, pick)
+                work(held, live, pick)
                 for x, old in zip(changed, kept, strict=True):
                     x.copy_(old)
         torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, stream=stream, capture_error_mode=LOOSE):
-                result = self._work(held, live, pick)
+            return capture(lambda: work(held, live, pick), stream)
         except RuntimeError as error:
             raise InputError(
                 f"this model's step can't be captured ({str(error).splitlines()[0]}): "
                 "read it with Growing"
             ) from error
-        return graph, result

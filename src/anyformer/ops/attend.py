@@ -42,9 +42,16 @@ FAST_BFLOAT16 = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # by this CP
 
 
 def _fuses(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
-    """Where plain products beat the fused kernel: compiled bfloat16 on a CPU, few keys."""
+    """Where plain products beat the fused kernel: compiled ones.
+
+    Few bfloat16 keys on a CPU, and one query on a GPU, which becomes one pass over the keys.
+    """
+    if not torch.compiler.is_compiling():
+        return False
+    if q.is_cuda:
+        return q.shape[2] == 1
     here = q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[2] <= SHORT
-    return here and q.shape[2] > 1 and torch.compiler.is_compiling() and FAST_BFLOAT16
+    return here and q.shape[2] > 1 and FAST_BFLOAT16
 
 
 def _small(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:

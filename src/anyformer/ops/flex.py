@@ -15,6 +15,9 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from anyformer.ops.mask import Mask
 from anyformer.ops.plan import Plan
 
+WIDE = 128  # channels from which tiles and tables together outgrow a GPU's shared memory, but
+FEWER: Any = {"num_stages": 2}  # for fewer tiles that are loaded ahead
+
 
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why FlexAttention can't run this plan here, or None."""
@@ -49,6 +52,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
         block_mask=seen,
         scale=plan.scale,
         enable_gqa=k.shape[1] != heads,
+        kernel_options=FEWER if q.is_cuda and q.shape[-1] >= WIDE else None,
     )
     assert isinstance(out, Tensor)
     return out[..., :size]

@@ -28,6 +28,7 @@ from anyformer.parts.init import Fresh
 from anyformer.parts.position import lead_zeros, shifted, tables_of
 from anyformer.parts.rotary import stepped, turned
 from anyformer.parts.state import Call
+from anyformer.parts.twin import called, heard
 from anyformer.spec.walk import head_dim, qk_dim
 
 
@@ -72,10 +73,12 @@ Map = Callable[[Tensor], Tensor]
 NARROW, MANY = 256, 256  # q, k and v are one product: the widest model, the fewest positions
 
 
+LEAN = called(nn.Linear)
+
+
 def _bare(map: nn.Module) -> bool:
     """Whether a map is nothing but its weights: not wrapped, and nobody listens to it."""
-    heard = (map._forward_hooks, map._forward_pre_hooks, map._backward_hooks)
-    return type(map) is nn.Linear and not any(heard) and not map._backward_pre_hooks
+    return type(map) is LEAN or (type(map) is nn.Linear and not heard(map))
 
 
 def _beside(y: Tensor) -> Tensor:

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from anyformer.errors import TrainError
 from anyformer.objectives.base import Batch
+from anyformer.ops.capture import capture
 
 Work = Callable[[Sequence[Batch], Tensor], Tensor]
 WARM = 3  # steps before a capture, in which libraries and optimisers make what they keep
-LOOSE = "thread_local"  # another thread may take pinned memory for batches meanwhile
 
 
 class Replay:
@@ -66,16 +66,15 @@ class Replay:
     def _capture(self, batches: Sequence[Batch], given: Tensor) -> None:
         device = given.device
         self.batches = [{k: v.to(device).clone() for k, v in b.items()} for b in batches]
-        self.given, graph = given.clone(), torch.cuda.CUDAGraph()
+        self.given = given.clone()
+        work = lambda: self.work(self.batches, self.given)
         try:
-            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode=LOOSE):
-                self.result = self.work(self.batches, self.given)
+            self.graph, self.result = capture(work, self.stream)
         except RuntimeError as error:
             raise TrainError(
                 f"graph=True: this step can't be captured ({str(error).splitlines()[0]}): "
                 "leave graph out"
             ) from error
-        self.graph = graph
 
     def _alike(self, batches: Sequence[Batch]) -> bool:
         shapes = lambda found: [{k: (v.shape, v.dtype) for k, v in b.items()} for b in found]

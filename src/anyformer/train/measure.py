@@ -7,13 +7,14 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from anyformer.data.order import late
 from anyformer.data.samples import Samples
 from anyformer.errors import InputError
 from anyformer.objectives.base import Batch, Objective, Result, Trainee
 from anyformer.train.ranks import Spread, alone, seed
+from anyformer.train.reader import reader
 from anyformer.train.settings import Settings
 from anyformer.train.step import DTYPES, Sums, Told
 
@@ -60,12 +61,12 @@ def _sums(
     weights = dict(objective.weights)
     sums, total = Sums(weights), [0.0] * len(weights)
     micro = settings.micro or max(settings.batch // spread.world, 1)
-    rows = range(spread.rank, count, spread.world)
+    rows, module = range(spread.rank, count, spread.world), reader(spread, device)
     most = -(-count // spread.world)  # rows of the rank that has most: all ranks go equally often
     for at in range(0, most, micro):
         mine = rows[at : at + micro]
         batch = _batch(objective, samples, mine or range(1))
-        found = _read(spread, {k: v.to(device) for k, v in batch.items()})
+        found = _read(spread, module, {k: v.to(device) for k, v in batch.items()})
         if mine:
             sums.add(*found)
             counts = objective.counts(batch)
@@ -79,11 +80,11 @@ def _sums(
     return Told(sums, (), sums.values(spread, whole)).read()
 
 
-def _read(spread: Spread, batch: Batch) -> list[Result]:
+def _read(spread: Spread, module: nn.Module, batch: Batch) -> list[Result]:
     """What the pieces of a batch give, read in turn."""
     found: list[Result] = []
     for piece in spread.trainee.objective.pieces(batch):
-        found.append(spread.module({**piece, **(found[-1].carry if found else {})}))
+        found.append(module({**piece, **(found[-1].carry if found else {})}))
     return found
 
 

@@ -12,15 +12,16 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from anyformer.errors import TrainError
-from anyformer.objectives.base import Batch, Result
+from anyformer.objectives.base import Batch, Result, Trainee
 from anyformer.train.ema import Ema
 from anyformer.train.graph import Replay, Work
 from anyformer.train.optim import Optimisers, mesh_of
 from anyformer.train.ranks import Spread, seed
+from anyformer.train.reader import reader
 from anyformer.train.settings import Settings
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -98,6 +99,7 @@ class Stepper:
             )
         self.sums = Sums(self.weights)  # of the last step
         self.work: Work = self._work
+        self.reader: nn.Module | None = None
         self.forget()
 
     def autocast(self) -> AbstractContextManager[object]:
@@ -127,7 +129,10 @@ class Stepper:
         The numbers told are loss, terms, metrics where asked for, how many want to
         stop and the gradient's norm.
         """
-        self.spread.trainee.metrics = metrics or self.settings.graph
+        self.reader = self.reader or reader(self.spread, self.device)
+        for asked in (self.spread.trainee, self.reader):
+            if isinstance(asked, Trainee):
+                asked.metrics = metrics or self.settings.graph
         seed(self.device, self.settings.seed, step, self.spread.rank)
         self.optimisers.set(factor)
         given = torch.tensor([*self.counts(batches), float(stop)], dtype=torch.float64)
@@ -145,6 +150,7 @@ class Stepper:
     def forget(self) -> None:
         """Drop what was captured of steps: tensors that it writes into are no longer ours."""
         self.work = Replay(self._work) if self.settings.graph else self._work
+        self.reader = None
 
     def _work(self, batches: Sequence[Batch], given: Tensor) -> Tensor:
         """All that the device does in a step, on this rank's counts and its wish to stop (T + 1,).
@@ -180,7 +186,8 @@ class Stepper:
     ) -> dict[str, Any]:
         """Gradients and sums of one piece; returns what the next is read with."""
         with self.autocast():
-            result = self.spread.module(batch)
+            assert self.reader is not None
+            result = self.reader(batch)
         terms = [result.losses[name] * scale for name, scale in scales.items()]
         loss = terms[0] if len(terms) == 1 else torch.stack([t.reshape(()) for t in terms]).sum()
         self.scaler.scale(loss).backward()

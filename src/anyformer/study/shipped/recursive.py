@@ -43,6 +43,9 @@ DEPTHS = (
     *(Variant(name=f"{n} layers", words=(f"depth={n}", f"unique={n}")) for n in (2, 3)),
     *(Variant(name=f"1 layer × {n}", words=(f"depth={n}",)) for n in (2, 3, 6, 12)),
 )
+# Steps and learning rates of the larger tier that are not those of the others: masked tokens are
+# learned more slowly, and norms behind the sums bear less of a rate the longer it lasts.
+LARGE = {("masked", "relative"): (2400, (3e-4, 8e-4, 2e-3))}
 
 
 def panels(tier: Tier) -> tuple[Study, ...]:
@@ -71,9 +74,10 @@ def _panel(tier: Tier, task: str, relative: bool, variants: tuple[Variant, ...])
     place = "relative" if relative else "absolute"
     small = tier == "cpu"
     sizes = ("dim=48", "heads=2") if small else ("dim=256", "heads=8")
-    how = common(tier, 400 if small else 1500, 16 if small else 64, 2e-3 if small else 1e-3)
+    steps, rates = LARGE.get((task, place), (1500, (5e-4, 1.25e-3, 3e-3, 8e-3)))
+    how = common(tier, 400 if small else steps, 16 if small else 64, 2e-3 if small else 1e-3)
     if not small:  # norms behind the sums ask for a slow start
-        how["settings"] = replace(how["settings"], schedule=Cosine(warmup=150, final=0.1))
+        how["settings"] = replace(how["settings"], schedule=Cosine(warmup=steps // 10, final=0.1))
     if task == "causal":
         variants = tuple(replace(v, words=(*v.words, "causal")) for v in variants)
     return Study(
@@ -87,7 +91,7 @@ def _panel(tier: Tier, task: str, relative: bool, variants: tuple[Variant, ...])
         tokenizer=words_of(tier, "wordpiece" if task == "masked" else "bpe"),
         length=32 if small else 64,
         anchors=(ONE, PLAIN),
-        rates=() if small else (5e-4, 1.25e-3, 3e-3, 8e-3),
+        rates=() if small else rates,
         tune="first",
         retests=tuple(f"rounds={n}" for n in (3, 9, 12)),
         **how,
