@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,9 +12,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from anyformer import spec as S
 from anyformer.generate import generate
 from anyformer.generate.decoder import Growing
-from anyformer.generate.prompt import Prompt
+from anyformer.generate.prompt import Prompt, apart
 from anyformer.spec.walk import selves
-from tests.laws.cases import Case, case
+from tests.laws.cases import Case, case, same
 from tests.laws.law_order import causal_with_positions
 from tests.laws.specs import VOCAB
 
@@ -82,6 +83,33 @@ def law_ragged(spec: S.Model, seed: int) -> None:
         one = slice(i, i + 1)
         alone = generate(c.model, max_new_tokens=NEW, **{c.main.name: [row], **given(c, one)})
         same_text(c, found[one, -alone.shape[1] :], alone, one)
+
+
+@torch.no_grad()
+def law_prefill(spec: S.Model, seed: int) -> None:
+    """3: a prompt read in parts is the prompt read at once, with a cache and with any memory."""
+    c = case(spec, seed)
+    beside = given(c)
+    if c.rng.random() < 0.5:
+        mask = torch.ones(c.main.x.shape, dtype=torch.long)
+        mask[1, : c.rng.randrange(c.length)] = 0
+        beside[c.main.mask] = mask
+    if c.rng.random() < 0.5:
+        beside["mem_len"] = c.rng.choice((0, 3, 64))
+    prompt = Prompt(ids=c.main.x, name=c.main.name, given=beside)
+    size, after = c.rng.randrange(1, c.length), torch.randint(2, VOCAB, (2, 3))
+    for one in apart(spec, prompt):
+        rows = slice(0, len(one.ids))
+        found, wanted = (
+            _read(c, replace(one, prefill=prefill), after[rows]) for prefill in (size, c.length)
+        )
+        same(found, wanted, f"read by {size}")
+
+
+def _read(c: Case, prompt: Prompt, after: Tensor) -> Tensor:
+    """Logits (B, 4, V) behind a prompt and three more tokens."""
+    decoder = Growing(c.model)
+    return torch.stack([decoder.start(prompt), *(decoder.step(t) for t in after.unbind(1))], 1)
 
 
 @torch.no_grad()

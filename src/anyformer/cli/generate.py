@@ -35,6 +35,7 @@ COUNTS = {
     "--num-beams": "look for the likeliest text with so many at a time",
     "--num-return-sequences": "write so many texts",
     "--seed": "the same seed gives the same text",
+    "--prefill": "read so many tokens of a prompt at a time (default: as memory allows)",
 }
 DRAWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "entmax_alpha", "seed")
 

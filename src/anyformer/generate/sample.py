@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ from anyformer.model.model import Model
 from anyformer.spec import Tokens
 
 NAMES = tuple(f.name for f in fields(Sampling))
-BESIDE = ("decoder_start_token_id", *SOURCES)
+BESIDE = ("decoder_start_token_id", "prefill", *SOURCES)
 EVERY = 16  # steps between looks at what a GPU has written, each of which waits for it
 
 
@@ -135,6 +135,7 @@ def _asked(
     given = {name: value for name, value in options.items() if name in SOURCES}
     start = options.get("decoder_start_token_id")
     prompt = prompt_of(model, input_ids, given, start, sampling.fill)
+    prompt = replace(prompt, prefill=options.get("prefill"))
     check_prompt(model, prompt, sampling.max_new_tokens)
     assert isinstance(model.spec.embed.source, Tokens)
     sampling.check_vocab(model.spec.embed.source.vocab)
