@@ -13,7 +13,6 @@ from anyformer import spec as S
 from anyformer.generate import generate
 from anyformer.generate.decoder import Growing
 from anyformer.generate.prompt import Prompt, apart
-from anyformer.spec.walk import selves
 from tests.laws.cases import Case, case, same
 from tests.laws.law_order import causal_with_positions
 from tests.laws.specs import VOCAB
@@ -116,24 +115,27 @@ def _read(c: Case, prompt: Prompt, after: Tensor) -> Tensor:
 def law_work(spec: S.Model, seed: int) -> None:
     """2: linear maps of a step cost the same however long the text is.
 
-    Untied positions and the distances of Transformer-XL and of disentangled attention are mapped
-    again, once for all rows.
+    Positions and distances that are mapped stay in the cache; a step makes more of them once in a
+    power of two. Untied positions with a first token apart are mapped again, once for all rows.
     """
     c = case(spec, seed)
     costs = {(rows, length): _cost(c, rows, length) for rows in (1, 2) for length in (4, 20)}
     grown = [costs[rows, 20] - costs[rows, 4] for rows in (1, 2)]
-    kinds = {type(part) for part in spec.stack.relative}
-    kinds |= {type(part) for attention in selves(spec.stack) for part in attention.relative}
-    again = S.XL in kinds or spec.stack.untied is not None or spec.stack.distances is not None
+    again = spec.stack.untied is not None and spec.stack.untied.cls
     assert grown == [grown[0] if again else 0] * 2, f"work grows by {grown}"
 
 
 def _cost(c: Case, rows: int, length: int) -> int:
-    """FLOPs of a step's linear maps behind a text."""
+    """FLOPs of the linear maps of a step behind a text, the least of three."""
     decoder = Growing(c.model)
     ids = torch.randint(2, VOCAB, (rows, length))
     decoder.start(Prompt(ids=ids, name=c.main.name, given=given(c, slice(rows))))
+    decoder.step(ids[:, 0])
+    return min(_linear(decoder, ids[:, 0]) for _ in range(3))
+
+
+def _linear(decoder: Growing, tokens: Tensor) -> int:
     with FlopCounterMode(display=False) as counter:
-        decoder.step(ids[:, 0])
+        decoder.step(tokens)
     found = counter.get_flop_counts()["Global"]
     return sum(found.get(op, 0) for op in (torch.ops.aten.mm, torch.ops.aten.addmm))
