@@ -7,6 +7,7 @@ import torch
 
 import anyformer
 from anyformer import spec as S
+from anyformer.checkpoint.huggingface import Origin
 from anyformer.cli.main import main
 from anyformer.data.tokenizer import Tokenizer
 from anyformer.generate.telling import Telling
@@ -132,7 +133,11 @@ def test_a_translation_begins_with_its_language(tmp_path, capsys):
     torch.manual_seed(0)
     size = {"dim": 16, "depth": 1, "heads": 2, "hidden": 24}
     spec = anyformer.recipe("m2m-100", vocab=len(words), **size)
-    anyformer.build(S.override(spec, "init.std", 0.5)).save_pretrained(tmp_path, "m2m_100")
+    made = anyformer.build(spec)
+    for weight in made.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    made.origin = Origin("m2m_100", "seq2seq-lm", {})
+    made.save_pretrained(tmp_path)
     words.save(tmp_path)
     model = anyformer.load(tmp_path)
     found = said([str(tmp_path), "the name", *NEW, "--language", "en:fr"], capsys)
