@@ -4,13 +4,15 @@ A MiniLM-sized encoder (6 layers of width 384, 12 heads) with random weights and
 texts of 8 to 256 tokens in random order; the pipeline reads batches of 32. Both give the same
 labels, which is checked. Every round runs both, in a new order, after some texts that aren't
 counted. Processor time is what counts on a machine that others use too. `--texts` says how many
-texts there are.
+texts there are. Before the race all texts are answered in batches and line by line: labels must be
+the same and scores within 1e-5, or it fails; and the peak of memory must hardly grow on the way.
 """
 
 from __future__ import annotations
 
 import pathlib
 import random
+import resource
 import statistics
 import tempfile
 import time
@@ -24,6 +26,9 @@ from benchmarks.runner import Settings, Table, interval
 
 OURS, THEIRS = "anyformer.task", "transformers.pipeline(batch_size=32)"
 LOW, HIGH = 8, 256  # tokens of a text, special ones included
+NEAR = 1e-5  # between the scores of a line in a batch and of the line alone
+WARM = 1500  # texts, of which the last are in a window of full size
+GROWN = 64  # MiB that the peak may grow by afterwards
 
 
 def folder_of(home: pathlib.Path) -> list[str]:
@@ -72,6 +77,33 @@ def contestants(home: pathlib.Path) -> dict[str, Callable[[list[str]], list[str]
     }
 
 
+def peak() -> float:
+    """The most memory that this process has had, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def compare(home: pathlib.Path, texts: list[str]) -> str:
+    """Batched results beside line-by-line ones, of all texts; what was found, or an error."""
+    batched = anyformer.task("classify", home, progress=False)
+    alone = anyformer.task("classify", home, progress=False, batch=1)
+    for _ in batched(iter(texts[:WARM])):  # memory that every later window uses again
+        pass
+    before, largest, count = peak(), 0.0, 0
+    for one, other in zip(batched(iter(texts)), alone(iter(texts)), strict=True):
+        if one["label"] != other["label"]:
+            raise AssertionError(f"line {count + 1}: {one} in a batch, {other} alone")
+        largest, count = max(largest, abs(one["score"] - other["score"])), count + 1
+    if count != len(texts) or largest > NEAR:
+        raise AssertionError(f"{count} of {len(texts)} compared, scores off by {largest:.1e}")
+    grown = peak() - before
+    if grown > GROWN:
+        raise AssertionError(f"the peak of memory grew by {grown:.0f} MiB over {count} texts")
+    return (
+        f"{count:,} lines in batches equal the lines one by one: same labels, scores within "
+        f"{largest:.1e}; peak memory grew by {grown:.1f} MiB"
+    )
+
+
 def predict(settings: Settings) -> None:
     """Both in turn; ratios of processor time and of wall time."""
     warnings.simplefilter("ignore")
@@ -80,6 +112,8 @@ def predict(settings: Settings) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         home = pathlib.Path(scratch)
         texts = texts_of(folder_of(home), settings.texts)
+        found = compare(home, texts)
+        print(found, flush=True)
         runs = contestants(home)
         labels = {name: run(texts[:64]) for name, run in runs.items()}
         assert labels[OURS] == labels[THEIRS], "the labels differ"
@@ -97,14 +131,14 @@ def predict(settings: Settings) -> None:
         f"{len(texts):,} texts of {LOW} to {HIGH} tokens through a classifier, CPU, float32",
         ["", "processor s", "wall s", "ratio of processor time", "ratio of wall time"],
     )
-    for name, found in times.items():
+    for name, spent in times.items():
         cells = [name]
-        cells += [f"{statistics.median(one[at] for one in found):.1f}" for at in (0, 1)]
+        cells += [f"{statistics.median(one[at] for one in spent):.1f}" for at in (0, 1)]
         for at in (0, 1):
-            pairs = zip(found, times[OURS], strict=True)
+            pairs = zip(spent, times[OURS], strict=True)
             middle, low, high = interval([a[at] / b[at] for a, b in pairs])
             cells.append(f"{middle:.2f} ({low:.2f} to {high:.2f})")
         table.rows.append(cells)
     table.raw.update(times)
-    table.notes += ["medians; a ratio is of the other's time to ours in the same round"]
+    table.notes += [found, "medians; a ratio is of the other's time to ours in the same round"]
     table.show(settings, "cpu_predict")

@@ -56,7 +56,7 @@ def test_a_name_is_fetched_with_few_files(folder, fetched):
     ((name, options),) = fetched.calls
     assert (name, options["revision"]) == ("org/name", "v1")
     patterns = options["allow_patterns"]
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(patterns)
+    assert {"config.json", "model.safetensors", "tokenizer.json", "task.json"} <= set(patterns)
     assert not any(p.endswith((".bin", ".py", ".h5", ".msgpack")) or p == "*" for p in patterns)
 
 

@@ -7,9 +7,11 @@ import torch
 
 import anyformer
 from anyformer import spec as S
+from anyformer.checkpoint.huggingface import Origin
 from anyformer.cli.main import main
 from anyformer.data.tokenizer import Tokenizer
 from anyformer.generate.telling import Telling
+from tests.objectives.samples import tokenizer
 
 NEW = ["--max-new-tokens", "12"]
 
@@ -124,3 +126,31 @@ def test_characters_of_several_tokens_come_whole(folders):
     pieces = [telling.add(i) for i in words.encode("é → b")]
     assert "".join(pieces) == "é → b" and not any("\ufffd" in piece for piece in pieces)
     assert telling.add(words.encode("é")[0]) == "" and telling.end() == "\ufffd"
+
+
+def test_a_translation_begins_with_its_language(tmp_path, capsys):
+    words = tokenizer("m2m_100")
+    torch.manual_seed(0)
+    size = {"dim": 16, "depth": 1, "heads": 2, "hidden": 24}
+    spec = anyformer.recipe("m2m-100", vocab=len(words), **size)
+    made = anyformer.build(spec)
+    for weight in made.parameters():
+        torch.nn.init.normal_(weight, std=0.5)
+    made.origin = Origin("m2m_100", "seq2seq-lm", {})
+    made.save_pretrained(tmp_path)
+    words.save(tmp_path)
+    model = anyformer.load(tmp_path)
+    found = said([str(tmp_path), "the name", *NEW, "--language", "en:fr"], capsys)
+    both = Tokenizer.load(tmp_path).with_languages("en", "fr")
+    ids = both.encode("the name", special=True)
+    assert ids[0] == both.id("__en__")
+    new = model.generate(
+        [ids], 12, forced_bos_token_id=both.id("__fr__"), eos_token_id=both.role_ids["eos"],
+        pad_token_id=both.role_ids["pad"],
+    )[0, 1:]  # fmt: skip
+    assert int(new[0]) == both.id("__fr__") and found == both.decode(new.tolist()) + "\n"
+    other = said([str(tmp_path), "the name", *NEW, "--language", "fr:en"], capsys)
+    assert other != found
+    for language, told in (("en", "FROM:TO"), ("en:xx", "xx")):
+        assert main(["generate", str(tmp_path), "a", "--language", language]) != 0
+        assert told in capsys.readouterr().err

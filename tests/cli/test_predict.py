@@ -148,3 +148,22 @@ def test_a_tuned_folder_keeps_its_labels_and_fields(tmp_path, capsys):
     found = said(capsys)
     assert {one["label"] for one in found} <= {"good", "bad"} and len(found) == 2
     assert all(0.0 < one["score"] <= 1.0 for one in found)
+
+
+def test_labels_end_before_a_file(home, capsys, tmp_path, monkeypatch):
+    data = tmp_path / "in.txt"
+    data.write_text("a film\na book\n")
+    named = ["--labels", "bad", "good"]
+    wanted = [
+        one["label"]
+        for one in anyformer.task("classify", home, labels=named[1:])(["a film", "a book"])
+    ]
+    for words in ([str(data), *named], [*named, "--", str(data)], [*named, "--quiet", str(data)]):
+        assert main(["predict", "classify", home, *words]) == 0
+        assert [one["label"] for one in said(capsys)] == wanted
+    assert main(["predict", "classify", home, *named, str(data)]) != 0
+    told = capsys.readouterr().err
+    assert "before --labels" in told and f"--labels bad good -- {data}" in told
+    monkeypatch.chdir(tmp_path)
+    assert main(["predict", "classify", home, *named, "-"]) != 0
+    assert "before --labels" in capsys.readouterr().err

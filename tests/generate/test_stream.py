@@ -233,7 +233,7 @@ def test_bans_of_everything_are_refused(model):
     [
         ({"stop_strings": "a"}, "need decode"),
         ({"stop_strings": [""], "decode": letters}, "not empty"),
-        ({"num_beams": 2, "do_sample": True}, "leave do_sample out"),
+        ({"num_beams": 2, "do_sample": True}, "leave one of them out"),
         ({"num_beams": 2, "num_return_sequences": 3}, "ask for more beams"),
         ({"num_beams": 2, "early_stopping": "often"}, "early_stopping must be"),
         ({"num_beams": 2, "length_penalty": "1"}, "length_penalty must be a number"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,9 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from anyformer import spec as S
 from anyformer.generate import generate
 from anyformer.generate.decoder import Growing
-from anyformer.generate.prompt import Prompt
-from anyformer.spec.walk import selves
-from tests.laws.cases import Case, case
+from anyformer.generate.prompt import Prompt, apart
+from tests.laws.cases import Case, case, same
 from tests.laws.law_order import causal_with_positions
 from tests.laws.specs import VOCAB
 
@@ -85,27 +85,57 @@ def law_ragged(spec: S.Model, seed: int) -> None:
 
 
 @torch.no_grad()
+def law_prefill(spec: S.Model, seed: int) -> None:
+    """3: a prompt read in parts is the prompt read at once, with a cache and with any memory."""
+    c = case(spec, seed)
+    beside = given(c)
+    if c.rng.random() < 0.5:
+        mask = torch.ones(c.main.x.shape, dtype=torch.long)
+        mask[1, : c.rng.randrange(c.length)] = 0
+        beside[c.main.mask] = mask
+    if c.rng.random() < 0.5:
+        beside["mem_len"] = c.rng.choice((0, 3, 64))
+    prompt = Prompt(ids=c.main.x, name=c.main.name, given=beside)
+    size, after = c.rng.randrange(1, c.length), torch.randint(2, VOCAB, (2, 3))
+    for one in apart(spec, prompt):
+        rows = slice(0, len(one.ids))
+        found, wanted = (
+            _read(c, replace(one, prefill=prefill), after[rows]) for prefill in (size, c.length)
+        )
+        same(found, wanted, f"read by {size}")
+
+
+def _read(c: Case, prompt: Prompt, after: Tensor) -> Tensor:
+    """Logits (B, 4, V) behind a prompt and three more tokens."""
+    decoder = Growing(c.model)
+    return torch.stack([decoder.start(prompt), *(decoder.step(t) for t in after.unbind(1))], 1)
+
+
+@torch.no_grad()
 def law_work(spec: S.Model, seed: int) -> None:
     """2: linear maps of a step cost the same however long the text is.
 
-    Untied positions and the distances of Transformer-XL and of disentangled attention are mapped
-    again, once for all rows.
+    Positions and distances that are mapped stay in the cache; a step makes more of them once in a
+    power of two. Untied positions with a first token apart are mapped again, once for all rows.
     """
     c = case(spec, seed)
     costs = {(rows, length): _cost(c, rows, length) for rows in (1, 2) for length in (4, 20)}
     grown = [costs[rows, 20] - costs[rows, 4] for rows in (1, 2)]
-    kinds = {type(part) for part in spec.stack.relative}
-    kinds |= {type(part) for attention in selves(spec.stack) for part in attention.relative}
-    again = S.XL in kinds or spec.stack.untied is not None or spec.stack.distances is not None
+    again = spec.stack.untied is not None and spec.stack.untied.cls
     assert grown == [grown[0] if again else 0] * 2, f"work grows by {grown}"
 
 
 def _cost(c: Case, rows: int, length: int) -> int:
-    """FLOPs of a step's linear maps behind a text."""
+    """FLOPs of the linear maps of a step behind a text, the least of three."""
     decoder = Growing(c.model)
     ids = torch.randint(2, VOCAB, (rows, length))
     decoder.start(Prompt(ids=ids, name=c.main.name, given=given(c, slice(rows))))
+    decoder.step(ids[:, 0])
+    return min(_linear(decoder, ids[:, 0]) for _ in range(3))
+
+
+def _linear(decoder: Growing, tokens: Tensor) -> int:
     with FlopCounterMode(display=False) as counter:
-        decoder.step(ids[:, 0])
+        decoder.step(tokens)
     found = counter.get_flop_counts()["Global"]
     return sum(found.get(op, 0) for op in (torch.ops.aten.mm, torch.ops.aten.addmm))

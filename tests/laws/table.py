@@ -47,6 +47,7 @@ LAWS = {
     "2 generation": _writing(law_generation.law_cached),
     "2 work of a step": _writing(law_generation.law_work),
     "3 generation": _writing(law_generation.law_memory),
+    "3 prefill": _writing(law_generation.law_prefill),
     "4 generation": _writing(law_generation.law_ragged),
     "5 backends": Law(law_backends.law_backends),
     "5 backends after a cache": _ordered(law_backends.law_backends_cached),

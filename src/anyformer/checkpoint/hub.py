@@ -15,7 +15,13 @@ from anyformer.checkpoint.folder import command
 from anyformer.errors import CheckpointError
 
 NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9_][\w.\-]{0,95})?")
-ABOUT = ["config.json", "anyformer.json", "generation_config.json", "preprocessor_config.json"]
+ABOUT = [
+    "config.json",
+    "anyformer.json",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "task.json",  # what fine-tuning says of labels and fields
+]
 TOKENIZER = [
     "tokenizer.json",
     "tokenizer_config.json",

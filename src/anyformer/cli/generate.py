@@ -35,6 +35,7 @@ COUNTS = {
     "--num-beams": "look for the likeliest text with so many at a time",
     "--num-return-sequences": "write so many texts",
     "--seed": "the same seed gives the same text",
+    "--prefill": "read so many tokens of a prompt at a time (default: as memory allows)",
 }
 DRAWN = ("temperature", "top_k", "top_p", "min_p", "typical_p", "entmax_alpha", "seed")
 
@@ -60,6 +61,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--turn", default="{}\n", metavar="TEXT", help="a line of a chat as the model reads it"
     )
+    parser.add_argument(
+        "--decoder", choices=("auto", "static", "growing"), default="auto",
+        help="static is faster once its twin is made (default: auto, static where that pays)",
+    )  # fmt: skip
     parser.add_argument("--device", help="as cpu or cuda (default: a GPU where there is one)")
     parser.add_argument("--dtype", help="as bfloat16 (default: that of the file)")
 
@@ -72,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.chat and (args.draft or args.num_beams or args.num_return_sequences):
         raise InputError("--chat writes one text as it comes: leave beams, texts and draft out")
+    if args.decoder != "auto" and (args.chat or args.draft):
+        raise InputError("--chat and --draft have decoders of their own: leave --decoder out")
     prompt = None if args.chat else _prompt(args.prompt)
     words = tokenizer(args.model)
     if args.language:
@@ -142,12 +149,13 @@ def _written(
     asked: dict[str, Any] = options | {"max_new_tokens": fits(model, ids, args.max_new_tokens)}
     if args.draft or asked.get("num_beams", 1) > 1 or asked.get("num_return_sequences", 1) > 1:
         small = load(args.draft, device=_device(args.device)) if args.draft else None
-        found = generate(model, [ids], draft=small, **asked).tolist()
+        own = None if args.draft else args.decoder
+        found = generate(model, [ids], draft=small, decoder=own, **asked).tolist()
         start = len(ids) if model.encoder is None else 1
         yield "\n\n".join(words.decode(row[start:]) for row in found)
         return
     telling = Telling(words.decode, ids if model.encoder is None else ())
-    for step in stream(model, [ids], **asked):
+    for step in stream(model, [ids], decoder=args.decoder, **asked):
         yield telling.add(int(step.tokens[0]))
     yield telling.end()
 

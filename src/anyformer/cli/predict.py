@@ -21,6 +21,8 @@ echo "a lovely film" | anyformer predict classify runs/bert-1/model
 anyformer predict answer my-bert/ questions.jsonl --out answers.jsonl
 anyformer predict classify my-bert/ reviews.jsonl --field review --batch 64
 anyformer predict summarise my-t5/ articles.jsonl max_new_tokens=60
+anyformer predict classify my-bert/ reviews.txt --labels bad good
+anyformer predict classify my-bert/ --labels bad good -- reviews.txt
 ls photos/*.jpg | anyformer predict classify-image my-vit/ - top=3"""
 
 TASKS = (
@@ -53,7 +55,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--batch", type=int, help="inputs at a time; 1 answers each line at once")
     parser.add_argument("--truncate", action="store_true", help="cut what is too long")
-    parser.add_argument("--labels", nargs="+", help="names of the labels (default: the model's)")
+    parser.add_argument("--labels", nargs="+", metavar="LABEL",
+                        help="names of the labels (default: the model's); the next option, or --, "
+                        "ends them: --labels bad good -- FILE")  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="(default: the standard output)")
     parser.add_argument("--device", default=None, help="as cpu or cuda")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
@@ -62,6 +66,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Answer every line; 1 where some had no answer."""
     file, settings = _file(args.rest)
+    _check_labels(args.labels, args.rest)
     tool = _tool(args, settings)
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(_source(file))
@@ -75,6 +80,16 @@ def _file(words: list[str]) -> tuple[str, list[str]]:
     if len(files) > 1:
         raise InputError(f"one file is read at a time, not {', '.join(files)}: join them with cat")
     return (files or ["-"])[0], [word for word in words if word not in files]
+
+
+def _check_labels(labels: list[str] | None, rest: list[str]) -> None:
+    """Raise where the file was taken for a label: one that is there, and no other was named."""
+    last = labels[-1] if labels else ""
+    if labels and not rest and (last == "-" or Path(last).is_file()):
+        raise InputError(
+            f"--labels took {last!r} for a label, and it is a file: name it before --labels, or "
+            f"end the labels with --, as in --labels {' '.join(labels[:-1]) or 'a b'} -- {last}"
+        )
 
 
 def _tool(args: argparse.Namespace, settings: list[str]) -> Tool:

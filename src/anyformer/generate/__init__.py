@@ -1,7 +1,8 @@
 """Continue prompts."""
 
+from anyformer.generate.choice import Choice, forget
 from anyformer.generate.options import Sampling
-from anyformer.generate.sample import Step, generate, stream
+from anyformer.generate.sample import Step, generate, stream, which
 from anyformer.generate.speculative import Draft
 
-__all__ = ["Draft", "Sampling", "Step", "generate", "stream"]
+__all__ = ["Choice", "Draft", "Sampling", "Step", "forget", "generate", "stream", "which"]

@@ -10,6 +10,7 @@ from torch import Tensor
 from anyformer.errors import InputError
 from anyformer.generate.decoder import Growing
 from anyformer.generate.prompt import Prompt
+from anyformer.generate.room import at_a_time
 from anyformer.generate.sample import stream
 from anyformer.model.inputs import position_limit
 from anyformer.model.model import Model
@@ -25,7 +26,9 @@ class Resumed:
         """Read a prompt behind all that was read before -> logits (B, V)."""
         if self.growing.past is None:
             return self.growing.start(prompt)
-        return self.growing.read(prompt.ids, 1)[:, -1]
+        size = prompt.prefill or at_a_time(self.growing.model, *prompt.ids.shape)
+        pieces = prompt.ids.split(size or prompt.ids.shape[1], 1)
+        return [self.growing.read(piece, 1)[:, -1] for piece in pieces][-1]
 
     def step(self, tokens: Tensor) -> Tensor:
         """Read one more token of each row, (B,) -> logits (B, V) after it."""

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from anyformer.errors import InputError
 from anyformer.generate.prompt import Prompt
+from anyformer.generate.room import at_a_time
+from anyformer.model.begin import primed
 from anyformer.model.model import Model
 from anyformer.parts.state import Past
 
@@ -45,26 +47,58 @@ class Growing:
 
     def start(self, prompt: Prompt) -> Tensor:
         """Read a prompt, forgetting all before -> logits (B, V) after its last ids."""
-        given = dict(prompt.first)
-        length = given.pop("mem_len", None)
-        segments = length is not None or self.model.spec.stack.primed
-        self._memory = {"return_mems": True, "mem_len": length} if segments else {}
-        self._name = prompt.name
-        return self._run(given | (self._memory or {"use_cache": True}), 1)[:, -1]
+        spec, given = self.model.spec, dict(prompt.given)
+        limit = given.pop("mem_len", None)
+        segments = limit is not None or spec.stack.primed
+        self._memory = {"return_mems": True, "mem_len": limit} if segments else {}
+        self._name, self.past = prompt.name, None
+        size = self._size(prompt, segments and limit == 0)
+        if size >= prompt.ids.shape[1]:
+            given[prompt.name] = prompt.ids
+            return self._run(given | (self._memory or {"use_cache": True}), 1)[:, -1]
+        parts = replace(prompt, given=given).parts(size, spec.embed.memory)
+        if not segments:
+            return self._first({"use_cache": True}, parts)
+        limit = spec.stack.recurrence if limit is None else limit
+        kept, whole = self._memory, limit + prompt.ids.shape[1]
+        self._memory = {"return_mems": True, "mem_len": whole}  # all of it until it is read
+        begun = primed(spec.stack, limit, given.get(prompt.mask_name), prompt.ids.device)
+        logits = self._first({"mems": begun, **self._memory}, parts)
+        assert self.past is not None
+        self.past, self._memory = recalled(self.past, limit), kept
+        return logits
+
+    def _size(self, prompt: Prompt, nothing: bool) -> int:
+        """Positions that are read at a time; all where a memory of zeros is one of nothing."""
+        rows, length = prompt.ids.shape
+        if nothing and self.model.spec.stack.primed:
+            if prompt.prefill is not None and prompt.prefill < length:
+                raise InputError("prefill: with mem_len=0 this model reads a prompt at once")
+            return length
+        return prompt.prefill or at_a_time(self.model, rows, length) or length
+
+    def _first(self, more: dict[str, Any], parts: list[Prompt]) -> Tensor:
+        """Read a prompt part by part, one position's logits of each (B, V), those of the last."""
+        logits = self._run({**parts[0].first, **more}, 1)
+        for part in parts[1:]:
+            mask = part.given.get(part.mask_name)
+            logits = self.read(part.ids, 1, None if mask is None else {part.mask_name: mask})
+        return logits[:, -1]
 
     def step(self, tokens: Tensor) -> Tensor:
         """Read one more token of each row, (B,) -> logits (B, V) after it."""
         return self.read(tokens[:, None])[:, -1]
 
-    def read(self, ids: Tensor, last: int = 0) -> Tensor:
+    def read(self, ids: Tensor, last: int = 0, more: dict[str, Any] | None = None) -> Tensor:
         """Read more ids (B, N) -> logits (B, N, V), or those after the last positions only."""
         if self.past is None:
             raise InputError("a decoder goes on after a prompt: call start first")
+        given = {self._name: ids, **(more or {})}
         if not self._memory:
-            return self._run({self._name: ids, "past_key_values": self.past}, last)
+            return self._run({**given, "past_key_values": self.past}, last)
         known = {"mems": self.past, "encoder_hidden_states": self.past.context}
         keep = {"encoder_attention_mask": self.past.context_keep}
-        return self._run({self._name: ids, **known, **keep, **self._memory}, last)
+        return self._run({**given, **known, **keep, **self._memory}, last)
 
     def _run(self, given: dict[str, Any], last: int) -> Tensor:
         old = given.get("past_key_values")
@@ -87,6 +121,19 @@ class Growing:
         if self._memory:
             raise InputError("a segment memory can't go back: leave mem_len out")
         self.past = shortened(self.past, count, self._still)
+
+
+def recalled(past: Past, limit: int) -> Past:
+    """A segment memory of everything, cut to a limit."""
+    short = replace(past, limit=limit)
+    cut = lambda x: None if x is None else short.kept(x)
+    return replace(
+        short,
+        length=min(past.length, past.pinned + limit),
+        positions=cut(past.positions),
+        keep=cut(past.keep),
+        hidden={path: short.kept(x) for path, x in past.hidden.items()},
+    )
 
 
 def chosen(past: Past, rows: Tensor) -> Past:

@@ -5,7 +5,7 @@ Letters: B batch, L room of the cache, G key heads, D channels, T positions read
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from anyformer import spec as S
 from anyformer.generate.room import rings_of, seats, windows_of
-from anyformer.parts.fixed import Fixed, Pair
+from anyformer.parts.fixed import Fixed, Pair, Tables
 from anyformer.parts.state import Past
 
 
@@ -46,6 +46,7 @@ class Held:
     tokens: Tensor  # (B,): read by the next step
     at: Tensor  # (1,): its position in the cache
     broken: Tensor  # (B,): rows whose logits were no numbers
+    tables: Tables = field(default_factory=Tables)  # by distance or position
 
     def others(self) -> dict[str, Tensor]:
         """The tensors beside keys and values that are there."""
@@ -57,7 +58,7 @@ class Held:
 
     def cache(self, kinds: Kinds, length: int, at: Tensor | None = None) -> Fixed:
         """The cache that attentions see."""
-        return Fixed(self.kv, length, at, kinds.windows, kinds.rings)
+        return Fixed(self.kv, length, at, kinds.windows, kinds.rings, self.tables)
 
     def chosen(self, rows: Tensor) -> Held:
         """The same of some rows, in new tensors."""

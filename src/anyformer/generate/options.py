@@ -146,7 +146,10 @@ class Sampling:
 
     def _check_beams(self) -> None:
         if self.do_sample:
-            raise InputError("num_beams takes the likeliest texts: leave do_sample out")
+            raise InputError(
+                "num_beams takes the likeliest texts, do_sample draws them: leave one of them out; "
+                "several drawn texts are num_return_sequences"
+            )
         if self.num_return_sequences > self.num_beams:
             raise InputError("num_return_sequences is above num_beams: ask for more beams")
         if self.early_stopping not in (True, False, "never"):

@@ -5,8 +5,9 @@ Letters: B batch, N positions of the prompt.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -37,6 +38,11 @@ class Prompt:
     ids: Tensor
     name: str = "input_ids"  # of the ids among the model's arguments
     given: dict[str, Any] = field(default_factory=dict)  # the others, those of an encoder too
+    prefill: int | None = None  # positions that are read at a time; None: as memory allows
+
+    def __post_init__(self) -> None:
+        if self.prefill is not None and (type(self.prefill) is not int or self.prefill < 1):
+            raise InputError(f"prefill must be an int of at least 1, not {self.prefill!r}")
 
     @property
     def mask_name(self) -> str:
@@ -60,7 +66,24 @@ class Prompt:
         given = {name: part(value) for name, value in self.given.items()}
         ids, mask = part(self.ids), given.pop(self.mask_name, None)
         ids = ids if mask is None else ids[mask.bool()][None]
-        return Prompt(ids=ids, name=self.name, given=given)
+        return replace(self, ids=ids, given=given)
+
+    def parts(self, size: int, memory: int = 0) -> list[Prompt]:
+        """The ids some at a time, each with its part of the mask; the first one has all the rest.
+
+        Where memory tokens stand before a row's first real id, the first part reaches up to those.
+        """
+        count, mask, first = self.ids.shape[1], self.given.get(self.mask_name), size
+        if memory and self.keep is not None:
+            first = max(size, int(self.keep.int().argmax(1).max()) + 1)
+        cuts = [0, *range(first, count, size), count]
+        found = []
+        for low, high in itertools.pairwise(cuts):
+            given = {} if low else self.given
+            if mask is not None:
+                given = {**given, self.mask_name: mask[:, low:high]}
+            found.append(replace(self, ids=self.ids[:, low:high], given=given))
+        return found
 
 
 def prompt_of(

@@ -12,8 +12,10 @@ from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.model.model import Model
 from anyformer.spec.schedule import turns
-from anyformer.spec.walk import head_dim, qk_dim
+from anyformer.spec.walk import head_dim, linears, qk_dim, sublayers
 
+READING = 8  # what a prompt passes through may take one part in so many of the memory that is free
+FEWEST = 256  # positions of a prompt that are always read together
 UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -87,3 +89,22 @@ def check_room(model: Model, rows: int, length: int, dtype: torch.dtype) -> None
             f"a cache for {rows} rows of {length} positions takes {readable(needs)}, but "
             f"{readable(there)} are free: continue fewer rows at a time, or write fewer tokens"
         )
+
+
+def read_bytes(spec: S.Model, rows: int, length: int, dtype: torch.dtype) -> int:
+    """About how many bytes one sublayer takes to read rows of a length, whose scores are small."""
+    leaves = [leaf for sub in sublayers(spec.stack) for leaf in sub.leaves]
+    outs = [sum(out for _, out, _ in linears(leaf, spec.dim).values()) for leaf in leaves]
+    return rows * length * (2 * max(outs, default=0) + 4 * spec.dim) * dtype.itemsize
+
+
+def at_a_time(model: Model, rows: int, length: int) -> int | None:
+    """Positions of a prompt that are read together, where all of them would take much memory."""
+    if length <= FEWEST:
+        return None
+    first = next(model.parameters())
+    most = free_bytes(first.device) // READING
+    size = length
+    while size > FEWEST and read_bytes(model.spec, rows, size, first.dtype) > most:
+        size = 1 << (size - 1).bit_length() - 1  # the next power of two below
+    return None if size == length else max(size, FEWEST)

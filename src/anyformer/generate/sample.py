@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,8 @@ from torch import Tensor
 
 from anyformer.errors import InputError, known_or_raise
 from anyformer.generate.beam import search
-from anyformer.generate.decoder import Decoder, Growing, expanded
+from anyformer.generate.choice import Choice, Kind, choose, decoder_of
+from anyformer.generate.decoder import Decoder, expanded
 from anyformer.generate.draw import Numbers, draw
 from anyformer.generate.narrow import probabilities
 from anyformer.generate.options import Sampling
@@ -31,7 +32,7 @@ from anyformer.model.model import Model
 from anyformer.spec import Tokens
 
 NAMES = tuple(f.name for f in fields(Sampling))
-BESIDE = ("decoder_start_token_id", *SOURCES)
+BESIDE = ("decoder_start_token_id", "prefill", *SOURCES)
 EVERY = 16  # steps between looks at what a GPU has written, each of which waits for it
 
 
@@ -49,7 +50,7 @@ def generate(
     model: Model,
     input_ids: Ids | None = None,
     max_new_tokens: int = 20,
-    decoder: Decoder | None = None,
+    decoder: Decoder | Kind | None = None,
     draft: Draft | Model | None = None,
     **options: Any,
 ) -> Tensor:
@@ -59,18 +60,21 @@ def generate(
     encoder-decoder reads input_ids (or pixel_values, input_values) and continues
     decoder_input_ids, or its start id. Generation ends early once every row is done. With
     num_return_sequences, the sequences of a prompt follow each other. A draft is a smaller model
-    that guesses ahead; the texts are the same.
+    that guesses ahead; the texts are the same. A decoder is "static", "growing" or one that was
+    made; without one, `which` says what is taken, and why.
     """
     prompt, sampling = _asked(model, input_ids, max_new_tokens, options)
     if draft is not None:
+        if decoder is not None:
+            raise InputError("a draft goes with caches of its own: leave decoder out")
         draft = Draft(draft) if isinstance(draft, Model) else draft
         draft.check(model, prompt, sampling)
         with evaluating(model), evaluating(draft.model):
             return speculated(model, draft, prompt, sampling)
     parts = [prompt]
-    if decoder is None:
+    if decoder is None or isinstance(decoder, str):
         parts = apart(model.spec, prompt)
-        decoder = Growing(model)
+        decoder = decoder_of(model, prompt, sampling, decoder)
     with evaluating(model):
         found = [_continued(decoder, part, sampling) for part in parts]
     longest = max(new.shape[1] for new in found)
@@ -101,7 +105,7 @@ def stream(
     model: Model,
     input_ids: Ids | None = None,
     max_new_tokens: int = 20,
-    decoder: Decoder | None = None,
+    decoder: Decoder | Kind | None = None,
     **options: Any,
 ) -> Iterator[Step]:
     """Continue prompts as `generate` does, a Step as soon as each token of all rows is chosen.
@@ -111,9 +115,17 @@ def stream(
     prompt, sampling = _asked(model, input_ids, max_new_tokens, options)
     if sampling.num_beams > 1:
         raise InputError("beams are known at the end only: leave num_beams out, or use generate")
-    decoder = Growing(model) if decoder is None else decoder
+    if decoder is None or isinstance(decoder, str):
+        decoder = decoder_of(model, prompt, sampling, decoder)
     with evaluating(model):
         yield from _steps(decoder, prompt, sampling, 1)
+
+
+def which(
+    model: Model, input_ids: Ids | None = None, max_new_tokens: int = 20, **options: Any
+) -> Choice:
+    """The decoder that `generate` or `stream` would take now, and why; nothing is written."""
+    return choose(model, *_asked(model, input_ids, max_new_tokens, options))
 
 
 def _asked(
@@ -127,6 +139,7 @@ def _asked(
     given = {name: value for name, value in options.items() if name in SOURCES}
     start = options.get("decoder_start_token_id")
     prompt = prompt_of(model, input_ids, given, start, sampling.fill)
+    prompt = replace(prompt, prefill=options.get("prefill"))
     check_prompt(model, prompt, sampling.max_new_tokens)
     assert isinstance(model.spec.embed.source, Tokens)
     sampling.check_vocab(model.spec.embed.source.vocab)

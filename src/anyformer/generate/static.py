@@ -48,13 +48,21 @@ def greedy(logits: Tensor) -> Tensor:
     return logits.argmax(-1)
 
 
+def unserved(model: Model, prompt: Prompt) -> str | None:
+    """Why a cache of a set size can't serve a prompt, if so."""
+    if prompt.given.get("mem_len") is not None or model.spec.stack.primed:
+        return "a segment memory has a set size already"
+    return None
+
+
 class Static:
     """A model over a cache of a set size, which grows where a text is longer than was expected.
 
     `room` is how many new tokens are expected. `weights` may be "int8", on a CPU. `buckets` asks
     for live lengths of powers of two, as on a GPU; None: where the model is on one. `compile`
-    compiles a step before it is captured, on a GPU: half a minute once for steps twice as fast.
-    Weights are read when it is made: make another one after training.
+    compiles a step before it is captured, on a GPU: a minute once, for steps half again as fast.
+    Weights are read when it is made: make another one after training. A lean `twin` may be there
+    already.
     """
 
     def __init__(
@@ -64,6 +72,7 @@ class Static:
         weights: Literal["own", "int8"] = "own",
         buckets: bool | None = None,
         compile: bool = False,
+        twin: Model | None = None,
     ):
         if weights not in ("own", "int8"):
             raise InputError(f"weights must be 'own' or 'int8', not {weights!r}")
@@ -72,7 +81,7 @@ class Static:
         small, first = weights == "int8", next(model.parameters())
         self.model, self.expected = model, room
         self.dtype = kept_dtype(torch.bfloat16 if small else first.dtype, first.device)
-        self.twin = lean(model, Int8 if small else Laid, torch.bfloat16 if small else None)
+        self.twin = twin or lean(model, Int8 if small else Laid, torch.bfloat16 if small else None)
         self.on_gpu = first.device.type == "cuda"
         if compile and not self.on_gpu:
             raise InputError("compile=True is for a model on a GPU: move it there, or leave it out")
@@ -87,8 +96,9 @@ class Static:
     @torch.inference_mode()
     def start(self, prompt: Prompt) -> Tensor:
         """Read a prompt, forgetting all before -> logits (B, V) after its last ids."""
-        if prompt.given.get("mem_len") is not None or self.model.spec.stack.primed:
-            raise InputError("a segment memory has a set size already: read it with Growing")
+        reason = unserved(self.model, prompt)
+        if reason is not None:
+            raise InputError(f"{reason}: read it with Growing")
         rows, length = prompt.ids.shape
         check_room(self.model, rows, length + self.expected, self.dtype)
         grown = Growing(self.model)

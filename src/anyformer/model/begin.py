@@ -160,6 +160,8 @@ def remember(past: Past | None, layout: Layout, limit: int | None, pinned: int) 
     following.length = total if limit is None else min(total, pinned + limit)
     following.positions = layout.whole if limit is None else following.kept(layout.whole)
     following.placed = layout.placed
+    if past is not None and past.is_cache and limit is None:
+        following.tables = past.tables
     if layout.keep is not None:
         following.keep = layout.keep if limit is None else following.kept(layout.keep)
     return following

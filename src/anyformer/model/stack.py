@@ -142,9 +142,11 @@ class Stack(nn.Module):
         """x (B, N, d) -> (B, N, d), or the width that the spec asks for."""
         call.relative = tuple(self.relative)
         if self.untied is not None:
-            call.untied = self.untied(call.positions, call.newest(call.length), call.relative)
+            call.untied = self.untied.known(call)
         if self.distances is not None:
-            call.distances = self.distances(1 - call.start - call.length, call.length - 1)
+            span = call.far(1 - call.start - call.length), call.length - 1
+            apart = self.distances
+            call.distances = call.once((apart, *span), lambda: apart(*span))
         if self.loop is not None and self.plan is not None:
             x = run_loop(self, self.loop, self.plan, x, call)
         else:

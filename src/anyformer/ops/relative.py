@@ -43,6 +43,9 @@ class Relative:
         """The same terms with tables for the distances low..high."""
         if (low, high) == (self.low, self.high):
             return self
+        if self.low <= low and high <= self.high:
+            part = lambda t: None if t is None else t.narrow(1, low - self.low, high - low + 1)
+            return Relative(low, high, part(self.bias), part(self.query), part(self.key))
         return self._picked(low, high, self.rows(low, high, self.tensors()[0].device))
 
     def at(self, distances: Tensor) -> Relative:
@@ -118,6 +121,8 @@ def _key_side(k: Tensor, near: Relative, queries: int) -> Tensor:
     """
     assert near.key is not None
     k, table = k[..., : near.key.shape[-1]], near.key.to(k.dtype)
+    if queries == 1:
+        return (k * table).sum(-1)[:, :, None]
     step, tiles = max(queries, TILE), []
     for i, tile in enumerate(k.split(step, 2)):
         first = i * step

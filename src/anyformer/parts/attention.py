@@ -305,18 +305,18 @@ class Attention(Fresh):
         if self.disentangled is not None and call.distances is not None:
             keys_of = lambda x: widen(self._keys(call.linear("k", self.k, x)), self.spec.heads)
             queries_of = lambda x: self._queries(call.linear("q", self.q, x))
-            found.append(self.disentangled.tables(call.distances, keys_of, queries_of, scale))
+            near, apart = call.distances, self.disentangled
+            make = lambda: apart.tables(near, keys_of, queries_of, scale)
+            found.append(call.once((apart, near, call.maps, call.lora, scale), make))
         return merge(found)
 
     def _terms(self, call: Call, low: int, high: int, scale: float) -> list[Relative]:
-        """The tables of relative parts; a step of decoding makes those that layers share once."""
-        parts = self._relatives(call)
-        if not isinstance(call.past, Fixed) or not parts:
-            return tables_of(parts, low, high, scale)
-        key = (*map(id, parts), low, high, scale)
-        if key not in call.tables:
-            call.tables[key] = tables_of(parts, low, high, scale)
-        return [*call.tables[key]]
+        """The tables of relative parts, for distances low..high at least."""
+        parts, low = self._relatives(call), call.far(low)
+        if not parts:
+            return []
+        make = lambda: tables_of(parts, low, high, scale)
+        return [*call.once((*parts, low, high, scale), make)]
 
     def _plan(self, call: Call, path: str, new: int, keys: int) -> Plan:
         """The plan of new queries and keys; layers alike that bring nothing to it share one."""

@@ -10,6 +10,7 @@ that size and no sense of distance: its buffer is a ring, which holds the window
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,16 @@ from torch import Tensor
 from anyformer.ops.mask import Mask, Padding
 
 Pair = tuple[Tensor, Tensor]
+
+
+class Tables(dict[tuple, Any]):
+    """What depends on weights alone, by whose it is; a copy begins anew, and so does a file."""
+
+    def __deepcopy__(self, memo: Any) -> Tables:
+        return Tables()
+
+    def __reduce__(self) -> tuple[type[Tables], tuple[()]]:
+        return Tables, ()
 
 
 @dataclass
@@ -28,6 +39,7 @@ class Fixed:
     at: Tensor | None = None  # (1,): the new position, where the host doesn't know it
     windows: dict[str, int] = field(default_factory=dict)  # path -> keys that its queries see
     rings: frozenset[str] = frozenset()  # paths of those whose buffers are rings
+    tables: Tables = field(default_factory=Tables)  # by distance or position, of all steps
     is_cache = True
 
     def write(self, path: str, k: Tensor, v: Tensor) -> Pair:

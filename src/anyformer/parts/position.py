@@ -19,6 +19,7 @@ from anyformer.ops.rotary import sinusoid
 from anyformer.parts.base import part
 from anyformer.parts.init import Fresh
 from anyformer.parts.norm import LayerNorm
+from anyformer.parts.state import Call
 
 
 def _distances(low: int, high: int, like: Tensor) -> Tensor:
@@ -217,13 +218,27 @@ class Untied(Fresh):
 
         The scores of the first token also make up for what `relative` adds to them.
         """
-        split = lambda x: x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
-        q, k = split(self.q(self._placed(asking))), split(self.k(self._placed(positions)))
+        q = self._split(self.q(self._placed(asking)))
+        k = self._split(self.k(self._placed(positions)))
         if self.row is None or self.column is None:
             return q, k
         rows = self.row[None, :, None] - self._bias(relative, positions)  # (…, H, K)
         columns = self.column[None, :, None] - self._bias(relative, -asking)
         return self._first_apart(q, k, (asking == 0, positions == 0), rows, columns)
+
+    def known(self, call: Call) -> tuple[Tensor, Tensor]:
+        """The channels of a call; a cache keeps those of all keys, from -1, which is no place."""
+        asking, positions = call.newest(call.length), call.positions
+        if self.row is not None or not call.keeps:
+            return self(positions, asking, call.relative)
+        every = lambda: torch.arange(-1, self.spec.length, device=positions.device)[None]
+        rows = call.once((self,), lambda: self._split(self.k(self._placed(every()))))[0]
+        keys = rows[:, positions.clamp(min=-1) + 1].transpose(0, 1)  # (1 or B, H, K, P)
+        return self._split(self.q(self._placed(asking))), keys
+
+    def _split(self, x: Tensor) -> Tensor:
+        """(…, N, H·P) -> (…, H, N, P)."""
+        return x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
 
     def _placed(self, at: Tensor) -> Tensor:
         """The vectors (…, d) of positions; memory tokens stand nowhere."""

@@ -7,7 +7,9 @@ After it: which keys and values are attended (`extend`)? A module never holds st
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +17,11 @@ from torch import Tensor, nn
 from anyformer.errors import InputError
 from anyformer.ops.mask import Causal, Documents, Mask, Padding, Prefix, Window, both
 from anyformer.ops.plan import Plan
-from anyformer.ops.relative import Relative
 from anyformer.parts.distance import Vectors
-from anyformer.parts.fixed import Fixed
+from anyformer.parts.fixed import Fixed, Tables
 from anyformer.parts.lora import Lora
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -36,6 +39,7 @@ class Past:
     kv: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)  # path -> keys, values
     context: Tensor | None = None  # the encoder's output
     context_keep: Tensor | None = None
+    tables: Tables = field(default_factory=Tables)  # a cache: by distance or position, of all calls
 
     @property
     def is_cache(self) -> bool:
@@ -83,7 +87,6 @@ class Call:
     masks: dict[tuple, Mask | None] = field(default_factory=dict)
     plans: dict[tuple, Plan] = field(default_factory=dict)
     waves: dict[tuple, tuple[Tensor, Tensor]] = field(default_factory=dict)  # of decoding, too
-    tables: dict[tuple, list[Relative]] = field(default_factory=dict)  # of decoding, by layers
     weights: list[Tensor] | None = None  # attention weights, where asked for
     hidden: list[Tensor] | None = None  # the stream before each block, where asked for
 
@@ -101,6 +104,27 @@ class Call:
         if isinstance(self.past, Fixed):
             return keys - new if self.past.at is None else self.past.at
         return self.start
+
+    @property
+    def keeps(self) -> bool:
+        """Whether a cache is read without gradients: what depends on weights alone stays there."""
+        cached = self.past is not None and self.past.is_cache
+        return cached and not torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+    def once(self, key: tuple, make: Callable[[], T]) -> T:
+        """What `make` gives; of a cache that keeps such things, what it gave before."""
+        if not self.keeps or self.past is None:
+            return make()
+        if key not in self.past.tables:
+            self.past.tables[key] = make()
+        return self.past.tables[key]
+
+    def far(self, low: int) -> int:
+        """A distance from which tables are made: `low`, or in decoding the power of two beyond.
+
+        So the steps of decoding make them anew once in a power of two.
+        """
+        return -(1 << (-low).bit_length()) if self.keeps and low < 0 else low
 
     def linear(self, name: str, map: nn.Module, x: Tensor) -> Tensor:
         """A linear map of a branch, or the application's own, and what its LoRA adds to it."""

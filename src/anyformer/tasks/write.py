@@ -35,7 +35,7 @@ class WriteOptions(Options):
 
 def sampling_names() -> list[str]:
     """The options of generate that tasks pass on."""
-    return [f.name for f in fields(Sampling) if f.name != "max_new_tokens"]
+    return ["decoder", "prefill", *(f.name for f in fields(Sampling) if f.name != "max_new_tokens")]
 
 
 def write(model: Any, given: Batch, new: int, options: Mapping[str, Any]) -> np.ndarray:
