@@ -1,0 +1,128 @@
+"""Relative terms, windows, padding and persistent keys in fused Triton kernels, linear in memory.
+
+Tiles of scores read the tables by distance; where a whole tile lies beyond the end of a table, it
+is a plain one. No kernel adds to what another program writes, so results never depend on order:
+they are the same each time, whether torch is asked to be deterministic or not.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from anyformer.ops.mask import Causal, Padding, Window, parts
+from anyformer.ops.plan import Plan
+
+WIDEST = 256  # channels of a head that fit a tile
+TYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
+    """Why the kernels can't run this plan here, or None."""
+    if not installed():
+        return "needs Triton, which isn't installed"
+    if not (q.is_cuda or interpreted()):
+        return "runs on a GPU, or with TRITON_INTERPRET=1"
+    if q.dtype not in TYPES or not q.dtype == k.dtype == v.dtype:
+        return "needs q, k and v of one type: float32, bfloat16 or float16"
+    if isinstance(plan.start, Tensor):
+        return "needs queries whose position the host knows"
+    if max(q.shape[-1], v.shape[-1]) > WIDEST:
+        return f"has no tiles for heads wider than {WIDEST}"
+    rest = [m for m in parts(plan.mask) if not isinstance(m, (Causal, Window, Padding))]
+    return f"has no mask {type(rest[0]).__name__}" if rest else None
+
+
+@functools.cache
+def installed() -> bool:
+    """Whether Triton can be imported."""
+    return importlib.util.find_spec("triton") is not None
+
+
+def interpreted() -> bool:
+    """Whether Triton runs its kernels in Python, on any device."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def tiles(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
+    """q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) -> (B, H, Q, E)."""
+    if k.shape[1] != v.shape[1]:
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
+    facts, tables = laid(q, k, plan)
+    keep = _keep(plan, k.shape[2] - plan.lead, q)
+    return _Tiles.apply(q, k, v, *tables, keep, plan.scale, facts)  # type: ignore[no-any-return]
+
+
+def laid(q: Tensor, k: Tensor, plan: Plan) -> tuple[list[int], list[Tensor]]:
+    """The numbers of a call (kernels.launch.Facts), and bias, query and key; empty for none.
+
+    An end of a table beyond which no distance lies moves one row outwards, where nothing reads it.
+    """
+    masks, start = parts(plan.mask), plan.start
+    assert isinstance(start, int)
+    causal = any(isinstance(m, Causal) for m in masks)
+    width = min((m.width for m in masks if isinstance(m, Window)), default=0)
+    least, most = 1 - q.shape[2] - start, 0 if causal else k.shape[2] - plan.lead - 1 - start
+    if width:
+        least, most = max(least, 1 - width), min(most, width - 1)
+    none = q.new_empty(0, 1, 1)
+    terms = plan.relative
+    if terms is None:
+        return [plan.lead, start, causal, width, 0, 1, 0, 0], [none[..., 0].float(), none, none]
+    left, right = terms.low > least, terms.high < most
+    low = min(terms.low, 0) if left else min(least, 0) - 1
+    high = max(terms.high if right else most + 1, low + 1)
+    near = terms.reach(low, high)
+    bias = none[..., 0].float() if near.bias is None else near.bias.float()
+    vectors = [none if t is None else t.to(q.dtype).contiguous() for t in (near.query, near.key)]
+    facts = [plan.lead, start, causal, width, low, high, left, right]
+    return [int(x) for x in facts], [bias.contiguous(), *vectors]
+
+
+def _keep(plan: Plan, keys: int, q: Tensor) -> Tensor:
+    """Which keys all padding masks keep, (B or 1, K) int8; empty where there is none."""
+    pads = [m.keep[:, :keys] for m in parts(plan.mask) if isinstance(m, Padding)]
+    if not pads:
+        return torch.empty(0, 1, dtype=torch.int8, device=q.device)
+    return functools.reduce(torch.logical_and, pads).to(torch.int8).contiguous()
+
+
+class _Tiles(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v, bias, query, key, keep, scale, facts) -> Tensor:  # type: ignore[override]
+        out, lse = run_forward([q, k, v, bias, query, key, keep], scale, facts)
+        ctx.save_for_backward(q, k, v, bias, query, key, keep, out, lse)
+        ctx.scale, ctx.facts = scale, facts
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+        found = run_backward([*ctx.saved_tensors, grad], ctx.scale, ctx.facts)
+        return (*found, None, None, None)
+
+
+def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
+    """Launch the forward kernel: q, k, v, bias, query, key, keep -> out, log-sum-exp."""
+    from anyformer.ops.kernels import launch  # Triton is no dependency
+
+    q, k, v, *tables, keep = given
+    return launch.forward(launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts)))
+
+
+def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
+    """Launch the backward kernels; given as before, then out, log-sum-exp and grad."""
+    from anyformer.ops.kernels import launch
+
+    q, k, v, bias, query, key, keep, out, lse, grad = given
+    tables = [bias, query, key]
+    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
+    return launch.backward(work, out, lse, grad)
