@@ -15,6 +15,7 @@ from torch import Tensor
 from anyformer.errors import BackendError, known_or_raise
 from anyformer.ops import flex as flex_
 from anyformer.ops import sdpa as sdpa_
+from anyformer.ops import tiles as tiles_
 from anyformer.ops.chunked import chunked
 from anyformer.ops.eager import eager
 from anyformer.ops.halved import halved, saves
@@ -61,6 +62,12 @@ BACKENDS = {  # fastest first
         frozenset({"mask", "dropout"}),
         sdpa_.lacks,
         lambda q, k, v, plan: not _fuses(q, k, v, plan),
+    ),
+    "tiles": Backend(
+        tiles_.tiles,
+        frozenset({"mask", "relative"}),
+        tiles_.lacks,
+        lambda q, k, v, plan: q.is_cuda and plan.relative is not None and q.shape[2] > 1,
     ),
     "flex": Backend(
         flex_.flex,

@@ -12,7 +12,6 @@ import importlib.util
 import os
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -57,7 +56,7 @@ def tiles(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     facts, tables = laid(q, k, plan)
     keep = _keep(plan, k.shape[2] - plan.lead, q)
-    return _Tiles.apply(q, k, v, *tables, keep, plan.scale, facts)  # type: ignore[no-any-return]
+    return _Tiles.apply(plan.scale, facts, q, k, v, *tables, keep)  # type: ignore[no-any-return]
 
 
 def laid(q: Tensor, k: Tensor, plan: Plan) -> tuple[list[int], list[Tensor]]:
@@ -96,9 +95,9 @@ def _keep(plan: Plan, keys: int, q: Tensor) -> Tensor:
 
 class _Tiles(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, bias, query, key, keep, scale, facts) -> Tensor:  # type: ignore[override]
-        out, lse = run_forward([q, k, v, bias, query, key, keep], scale, facts)
-        ctx.save_for_backward(q, k, v, bias, query, key, keep, out, lse)
+    def forward(ctx, scale: float, facts: list[int], *given: Tensor) -> Tensor:  # type: ignore[override]
+        out, lse = run_forward(list(given), scale, facts)
+        ctx.save_for_backward(*given, out, lse)
         ctx.scale, ctx.facts = scale, facts
         return out
 
@@ -107,9 +106,11 @@ class _Tiles(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()
         found = run_backward([*ctx.saved_tensors, grad], ctx.scale, ctx.facts)
-        return (*found, None, None, None)
+        return (None, None, *found, None)
 
 
+# Opaque to torch.compile, which needs to know the shapes of what they return and nothing else.
+@torch.library.custom_op("anyformer::tiles_forward", mutates_args=())
 def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
     """Launch the forward kernel: q, k, v, bias, query, key, keep -> out, log-sum-exp."""
     from anyformer.ops.kernels import launch  # Triton is no dependency
@@ -118,6 +119,15 @@ def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Te
     return launch.forward(launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts)))
 
 
+@run_forward.register_fake
+def _(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
+    q, v = given[0], given[2]
+    batch, heads, queries, _ = q.shape
+    out = q.new_empty(batch, queries, heads, v.shape[-1]).transpose(1, 2)
+    return out, q.new_empty(batch, heads, queries, dtype=torch.float32)
+
+
+@torch.library.custom_op("anyformer::tiles_backward", mutates_args=())
 def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
     """Launch the backward kernels; given as before, then out, log-sum-exp and grad."""
     from anyformer.ops.kernels import launch
@@ -126,3 +136,8 @@ def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Te
     tables = [bias, query, key]
     work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
     return launch.backward(work, out, lse, grad)
+
+
+@run_backward.register_fake
+def _(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
+    return [torch.empty_like(t) for t in given[:6]]

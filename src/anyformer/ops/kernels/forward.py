@@ -38,9 +38,9 @@ def forward(q_, k_, v_, out_, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
     m, n = tl.arange(0, F.M), tl.arange(0, F.N)
     q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
-    acc = tl.zeros((F.M, F.BE), tl.float32)
+    acc = tl.full((F.M, F.BE), 0.0, tl.float32)
     top = tl.full((F.M,), float("-inf"), tl.float32)
-    total = tl.zeros((F.M,), tl.float32)
+    total = tl.full((F.M,), 0.0, tl.float32)
     if LEAD:
         for j in range(0, site.lead, F.N):
             k = rows(k_, place(k_, b, g, j), site.lead - j, F.N, F.D, F.BD)

@@ -62,8 +62,8 @@ def lead_keys(q_, k_, v_, grads, dk_, dv_, site, F: tl.constexpr):
     b, g = bg // (site.heads // site.group), bg % (site.heads // site.group)
     k = rows(k_, place(k_, b, g, first), site.lead - first, F.N, F.D, F.BD)
     v = rows(v_, place(v_, b, g, first), site.lead - first, F.N, F.E, F.BE)
-    dk = tl.zeros((F.N, F.BD), tl.float32)
-    dv = tl.zeros((F.N, F.BE), tl.float32)
+    dk = tl.full((F.N, F.BD), 0.0, tl.float32)
+    dv = tl.full((F.N, F.BE), 0.0, tl.float32)
     for i in range(0, site.group):
         for m0 in range(0, site.queries, F.M):
             q, grad, lse, delta = asked(q_, grads, b, g * site.group + i, m0, site, F)
@@ -80,19 +80,19 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
     """grads: grad, out; lse, delta, below, above by query; below, above (B, H, K) to be filled."""
     first, bg = tl.program_id(0) * F.N, tl.program_id(1)
     b, g = bg // (site.heads // site.group), bg % (site.heads // site.group)
-    m, n, tt = tl.arange(0, F.M), tl.arange(0, F.N), tl.arange(0, F.M + F.N)
+    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
     left, j = site.keys - first, site.lead + first
     k = rows(k_, place(k_, b, g, j), left, F.N, F.D, F.BD)
     v = rows(v_, place(v_, b, g, j), left, F.N, F.E, F.BE)
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
-    dk = tl.zeros((F.N, F.BD), tl.float32)
-    more = tl.zeros((F.N, F.BD), tl.float32)
-    dv = tl.zeros((F.N, F.BE), tl.float32)
+    dk = tl.full((F.N, F.BD), 0.0, tl.float32)
+    more = tl.full((F.N, F.BD), 0.0, tl.float32)
+    dv = tl.full((F.N, F.BE), 0.0, tl.float32)
     bounds = query_range(first, site, F)
     for i in range(0, site.group):
         h = g * site.group + i
-        below = tl.zeros((F.N,), tl.float32)
-        above = tl.zeros((F.N,), tl.float32)
+        below = tl.full((F.N,), 0.0, tl.float32)
+        above = tl.full((F.N,), 0.0, tl.float32)
         for side in tl.static_range(3):  # beyond the high end, between, beyond the low end
             if side == 1 or (side == 0 and F.right) or (side == 2 and F.left):
                 for t in range(bounds[side], bounds[side + 1]):
@@ -116,6 +116,7 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                         dk += dot(ds.to(q.dtype), q)
                     if F.key:
                         if side == 1:
+                            tt = tl.arange(0, F.M + F.N)
                             by_row = spread(ds, n[:, None] + (F.M - 1) - tt[None, :], F.M, 1)
                             more += dot(by_row.to(q.dtype), table(extra[2], h, least, site, F))
                         if F.left and side != 0:

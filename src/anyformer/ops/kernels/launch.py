@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -43,16 +44,16 @@ class Size(NamedTuple):
 
 # By kernel, then by the widest head that they serve; with vectors in the tables tiles are square.
 PLAIN = {
-    "forward": {64: Size(128, 64, 4, 3), 128: Size(128, 64, 8, 3), 256: Size(64, 32, 4, 2)},
-    "queries": {64: Size(128, 64, 8, 2), 128: Size(64, 64, 4, 2), 256: Size(32, 32, 4, 2)},
-    "keys": {64: Size(64, 128, 8, 2), 128: Size(64, 64, 4, 2), 256: Size(32, 32, 4, 2)},
+    "forward": {64: Size(128, 64, 4, 2), 128: Size(128, 64, 8, 2), 256: Size(64, 32, 4, 2)},
+    "queries": {64: Size(128, 64, 8, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+    "keys": {64: Size(64, 128, 8, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
     "tables": {64: Size(64, 64, 4, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
 }
 VECTORS = {
-    "forward": {64: Size(64, 64, 4, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 1)},
-    "queries": {64: Size(64, 64, 4, 2), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
-    "keys": {64: Size(64, 64, 4, 2), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
-    "tables": {64: Size(64, 64, 8, 1), 128: Size(32, 32, 4, 1), 256: Size(32, 32, 8, 1)},
+    "forward": {64: Size(64, 64, 8, 2), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
+    "queries": {64: Size(64, 64, 8, 1), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
+    "keys": {64: Size(64, 64, 8, 1), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 8, 1)},
+    "tables": {64: Size(64, 64, 8, 1), 128: Size(32, 32, 8, 1), 256: Size(32, 32, 8, 1)},
 }
 
 
@@ -136,16 +137,23 @@ class Work:
         return (View(bias, 0, bias.stride(0), 1), *vectors, keep)
 
 
+def _start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:
+    """Launch a kernel on the device of its first tensor."""
+    where = given[0].at.device
+    with torch.cuda.device(where) if where.type == "cuda" else nullcontext():
+        kernel[grid](*given, num_warps=size.warps, num_stages=size.stages)
+
+
 def forward(work: Work) -> tuple[Tensor, Tensor]:
     """out (B, H, Q, E) and the log-sum-exp of each row, (B, H, Q), in units of log 2."""
     q, size = work.q, work.size("forward")
     batch, heads, queries, _ = q.shape
     out = q.new_empty(batch, queries, heads, work.v.shape[-1]).transpose(1, 2)
     lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
-    forward_kernel[(_tiles(queries, size.m), batch * heads)](
+    _start(
+        forward_kernel, (_tiles(queries, size.m), batch * heads), size,
         view(q), view(work.k), view(work.v), view(out), view(lse[..., None]),
         work.extra(), work.site(), work.form(size), work.facts.lead > 0,
-        num_warps=size.warps, num_stages=size.stages,
     )  # fmt: skip
     return out, lse
 
@@ -161,20 +169,19 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
         view(t[..., None]) for t in (lse, sums.delta, *sums.ends)
     )
     size = work.size("queries")
-    queries_kernel[(_tiles(queries, size.m), batch * heads)](
+    _start(
+        queries_kernel, (_tiles(queries, size.m), batch * heads), size,
         view(q), view(k), view(v), grads, view(dq), extra, site, work.form(size), f.lead > 0,
-        num_warps=size.warps, num_stages=size.stages,
     )  # fmt: skip
     size = work.size("keys")
     made = (view(q), view(k), view(v), grads, view(dk), view(dv))
+    groups = batch * k.shape[1]
     if site.keys:
-        keys_kernel[(_tiles(site.keys, size.n), batch * k.shape[1])](
-            *made, extra, site, work.form(size), num_warps=size.warps, num_stages=size.stages
-        )
+        grid = (_tiles(site.keys, size.n), groups)
+        _start(keys_kernel, grid, size, *made, extra, site, work.form(size))
     if f.lead:
-        lead_kernel[(_tiles(f.lead, size.n), batch * k.shape[1])](
-            *made, site, work.form(size), num_warps=size.warps, num_stages=size.stages
-        )
+        grid = (_tiles(f.lead, size.n), groups)
+        _start(lead_kernel, grid, size, *made, site, work.form(size))
     return [dq, dk, dv, *_tables(work, grads, sums)]
 
 
@@ -211,15 +218,17 @@ def _tables(work: Work, grads: tuple[View, ...], sums: Sums) -> list[Tensor]:
     bias = q.new_empty((shares, heads, count, long), dtype=torch.float32)
     slabs = [bias, wide(work.tables[1]), wide(work.tables[2])]
     if count:
-        tables_kernel[(count, heads, shares)](
+        _start(
+            tables_kernel, (count, heads, shares), size,
             view(q), view(work.k), view(work.v), grads, tuple(map(view, slabs)), work.extra(),
             (first, count, q.shape[0]), site, form,
-            num_warps=size.warps, num_stages=size.stages,
         )  # fmt: skip
     least = first * size.m - f.start - size.m + 1
     found = []
     for t, slab in zip(work.tables, slabs, strict=True):
-        made = torch.zeros(heads, *t.shape[1:], device=t.device) if t.numel() else t
+        made = (
+            torch.zeros(heads, *t.shape[1:], device=t.device) if t.numel() else torch.empty_like(t)
+        )
         if t.numel() and count:
             dense = _dense(slab.view(shares, heads, count, long, -1))  # (H, distances, T or 1)
             _inside(made.view(heads, t.shape[1], -1), dense, least - f.low)

@@ -37,7 +37,7 @@ def lead_part(q, grad, stats, k_, v_, heads, site, F: tl.constexpr):
     """What persistent keys give to dq, unscaled, (M, BD)."""
     b, g = heads
     lse, delta = stats
-    acc = tl.zeros((F.M, F.BD), tl.float32)
+    acc = tl.full((F.M, F.BD), 0.0, tl.float32)
     n = tl.arange(0, F.N)
     for j in range(0, site.lead, F.N):
         k = rows(k_, place(k_, b, g, j), site.lead - j, F.N, F.D, F.BD)
@@ -77,14 +77,14 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
     first, bh = tl.program_id(0) * F.M, tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
-    m, n, tt = tl.arange(0, F.M), tl.arange(0, F.N), tl.arange(0, F.M + F.N)
+    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
     q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
     grad, lse, delta = row_stats(grads, b, h, first, site, F)
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
-    acc = tl.zeros((F.M, F.BD), tl.float32)
-    more = tl.zeros((F.M, F.BD), tl.float32)
-    below = tl.zeros((F.M,), tl.float32)
-    above = tl.zeros((F.M,), tl.float32)
+    acc = tl.full((F.M, F.BD), 0.0, tl.float32)
+    more = tl.full((F.M, F.BD), 0.0, tl.float32)
+    below = tl.full((F.M,), 0.0, tl.float32)
+    above = tl.full((F.M,), 0.0, tl.float32)
     if LEAD:
         acc += lead_part(q, grad, (lse, delta), k_, v_, (b, g), site, F)
     bounds = key_range(first, site, F)
@@ -93,7 +93,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
             if side != 1:
                 row = 0 if side == 0 else site.high - site.low
                 far, factor, plus = far_query(q, extra, h, row, site, F)
-            whole = tl.zeros((F.M,), tl.float32)
+            whole = tl.full((F.M,), 0.0, tl.float32)
             for t in range(bounds[side], bounds[side + 1]):
                 p0 = t * F.N
                 k = rows(k_, place(k_, b, g, site.lead + p0), site.keys - p0, F.N, F.D, F.BD)
@@ -108,6 +108,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 ds = score_grad(s, v, grad, lse, delta)
                 acc += dot(ds.to(k.dtype), k)
                 if side == 1 and F.query:
+                    tt = tl.arange(0, F.M + F.N)
                     by_row = spread(ds, tt[None, :] + m[:, None] - (F.M - 1), F.N, 1)
                     more += dot(by_row.to(k.dtype), table(extra[1], h, least, site, F))
                 if F.bias or F.query:

@@ -37,9 +37,9 @@ def tables(q_, k_, v_, grads, slabs, extra, walk, site, F: tl.constexpr):
     each = (work + tl.num_programs(2) - 1) // tl.num_programs(2)
     least = shift * F.M - site.start - F.M + 1
     away = least + F.M - 1 + n[None, :] - m[:, None]
-    total = tl.zeros((F.M, F.N), tl.float32)
-    by_query = tl.zeros((F.M + F.N, F.BD), tl.float32)
-    by_key = tl.zeros((F.M + F.N, F.BD), tl.float32)
+    total = tl.full((F.M, F.N), 0.0, tl.float32)
+    by_query = tl.full((F.M + F.N, F.BD), 0.0, tl.float32)
+    by_key = tl.full((F.M + F.N, F.BD), 0.0, tl.float32)
     for step in range(share * each, tl.minimum(work, share * each + each)):
         b, m0 = step // count, (begin + step % count) * F.M
         p0 = m0 + shift * F.M

@@ -8,12 +8,14 @@ and column n stand at the distance first + n - m.
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 import triton
 import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 
 class View(NamedTuple):
@@ -65,7 +67,9 @@ class Form(NamedTuple):
 @triton.jit
 def place(x, b, h, n):
     """The address of row n of a head."""
-    return x.at + tl.cast(b, tl.int64) * x.b + tl.cast(h, tl.int64) * x.h + tl.cast(n, tl.int64) * x.n
+    return (
+        x.at + tl.cast(b, tl.int64) * x.b + tl.cast(h, tl.int64) * x.h + tl.cast(n, tl.int64) * x.n
+    )
 
 
 @triton.jit
@@ -108,6 +112,8 @@ def end(x, h, row, F: tl.constexpr):
 @triton.jit
 def dot(a, b):
     """A product with sums in float32."""
+    if INTERPRETED:  # the interpreter multiplies the bits of bfloat16 as if they were integers
+        a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, input_precision="ieee")
 
 
@@ -170,7 +176,7 @@ def key_range(first, site, F: tl.constexpr):
 @triton.jit
 def far_query(q, tables, h, row, site, F: tl.constexpr):
     """How queries meet all keys beyond an end: q, its factor, and what each row adds."""
-    more = tl.zeros((F.M,), tl.float32)
+    more = tl.full((F.M,), 0.0, tl.float32)
     if F.bias:
         more += tl.load(tables[0].at + tl.cast(h, tl.int64) * tables[0].h + row + site.pad)
     if F.query:
@@ -186,9 +192,10 @@ def far_query(q, tables, h, row, site, F: tl.constexpr):
 
 @triton.jit
 def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.constexpr):
-    """The scores of a tile within the tables' reach; away (rows, columns) is k - q, first the least.
+    """The scores of a tile within the tables' reach.
 
-    x (rows, D) are queries and y (columns, D) keys, or, turned, the other way round.
+    away (rows, columns) is k - q and first the least of it; x (rows, D) are queries and
+    y (columns, D) keys, or, turned, the other way round.
     """
     s = dot(x, tl.trans(y)) * (site.scale * LOG2E)
     at = away - first
