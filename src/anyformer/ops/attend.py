@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from anyformer.errors import BackendError, known_or_raise
+from anyformer.ops import band as band_
 from anyformer.ops import flex as flex_
 from anyformer.ops import sdpa as sdpa_
 from anyformer.ops import tiles as tiles_
@@ -75,6 +76,7 @@ BACKENDS = {  # fastest first
         flex_.lacks,
         lambda q, k, v, plan: q.is_cuda and not any(t.requires_grad for t in plan.tensors()),
     ),
+    "band": Backend(band_.band, frozenset({"mask", "relative"}), band_.lacks, band_.pays),
     "halved": Backend(halved, ALL, wanted=lambda *a: _small(*a) and saves(a[0], a[1], a[3])),
     "eager": Backend(eager, ALL, wanted=_small),
     "chunked": Backend(chunked, ALL),
