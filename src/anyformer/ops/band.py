@@ -140,46 +140,78 @@ class Reach:
 class _Band(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, v: Tensor, bias: Tensor, reach: Reach) -> Tensor:  # type: ignore[override]
+        ctx.reach = reach
         low = bias - bias[:, :1]  # (H, R)
-        out, lse = _near(q, k, v, low, reach)
-        w = reach.back
-        if q.shape[2] > w:
-            far = flash(q[:, :, w:], k[:, :, :-w], v[:, :, :-w], 0.0, True, scale=reach.scale)
-            _merge(out[:, :, w:], lse[:, :, w:], *far)
-        above = None
-        if not reach.causal and q.shape[2] > reach.ahead:
-            above = _above(q, k, v, low[:, -1], reach)
-            _merge(out[:, :, : -reach.ahead], lse[:, :, : -reach.ahead], *above)
-        out, ctx.reach = out.to(q.dtype), reach
-        ctx.save_for_backward(q, k, v, low, out, lse, *(above or ()))
-        return out
+        found = run_forward([q, k, v, low], [reach.back, reach.ahead, reach.causal], reach.scale)
+        ctx.save_for_backward(q, k, v, low, *found)
+        return found[0]
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        q, k, v, low, out, lse, *above = ctx.saved_tensors
-        reach: Reach = ctx.reach
-        grad = grad if grad.stride(-1) == 1 else grad.contiguous()
-        delta = (grad.to(lse.dtype) * out).sum(-1)  # (B, H, N)
-        dq, dk, dv = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v))
-        biases = reach.biases(low, q.shape[2])
-        sums = {kind: torch.zeros_like(bias) for kind, bias in biases.items()}
-        for row in range(q.shape[0]):
-            for h in range(q.shape[1]):
-                at, pick = (row, h), lambda x, h=h: {kind: t[h] for kind, t in x.items()}
-                given = tuple(x[at] for x in (q, k, v, grad, lse, delta))
-                found = dq[at], dk[at], dv[at]
-                _near_backward(given, found, pick(biases), pick(sums), reach)
-        dbias = _by_distance(sums, low, reach, q.shape[2])
-        _far_backward((q, k, v, grad, out, lse), (dq, dk, dv), reach)
-        if above:
-            a = reach.ahead
-            share = (above[1] - lse[:, :, :-a]).exp()
-            drawn = (grad[:, :, :-a].to(lse.dtype) * above[0]).sum(-1) - delta[:, :, :-a]
-            dbias[:, -1] += (share * drawn).sum((0, 2))
-            _above_backward((q, k, v, grad, out, lse), (dq, dk, dv), low[:, -1], reach)
-        dbias[:, 0] = -dbias[:, 1:].sum(1)  # what all scores of a row gain has no effect
-        return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), dbias, None
+        reach, grad = ctx.reach, grad if grad.stride(-1) == 1 else grad.contiguous()
+        facts = [reach.back, reach.ahead, reach.causal]
+        return (*run_backward([grad, *ctx.saved_tensors], facts, reach.scale), None)
+
+
+# Opaque to torch.compile: overlapping blocks that are written to have no place in its graphs.
+@torch.library.custom_op("anyformer::band_forward", mutates_args=())
+def run_forward(given: list[Tensor], facts: list[int], scale: float) -> list[Tensor]:
+    """q, k, v and the table -> output and log-sum-exp, and those of keys beyond the high end."""
+    q, k, v, low = given
+    reach = Reach(facts[0], facts[1], bool(facts[2]), scale)
+    out, lse = _near(q, k, v, low, reach)
+    w, a = reach.back, reach.ahead
+    if q.shape[2] > w:
+        far = flash(q[:, :, w:], k[:, :, :-w], v[:, :, :-w], 0.0, True, scale=scale)
+        _merge(out[:, :, w:], lse[:, :, w:], *far)
+    above: tuple[Tensor, ...] = ()
+    if not reach.causal and q.shape[2] > a:
+        above = _above(q, k, v, low[:, -1], reach)
+        _merge(out[:, :, :-a], lse[:, :, :-a], *above)
+    return [out.to(q.dtype), lse, *(x.contiguous() for x in above)]
+
+
+@run_forward.register_fake
+def _(given: list[Tensor], facts: list[int], scale: float) -> list[Tensor]:
+    q, low = given[0], given[3]
+    made = [torch.empty(q.shape, dtype=q.dtype), torch.empty(q.shape[:3], dtype=low.dtype)]
+    if not facts[2] and q.shape[2] > facts[1]:
+        rest = (*q.shape[:2], q.shape[2] - facts[1])
+        made += [torch.empty(*rest, q.shape[3], dtype=q.dtype), torch.empty(rest, dtype=low.dtype)]
+    return made
+
+
+@torch.library.custom_op("anyformer::band_backward", mutates_args=())
+def run_backward(given: list[Tensor], facts: list[int], scale: float) -> list[Tensor]:
+    """The output's gradient, what went in and what came out -> those of q, k, v and the table."""
+    grad, q, k, v, low, out, lse, *above = given
+    reach = Reach(facts[0], facts[1], bool(facts[2]), scale)
+    delta = (grad.to(lse.dtype) * out).sum(-1)  # (B, H, N)
+    found = tuple(torch.zeros(x.shape, dtype=lse.dtype) for x in (q, k, v))
+    biases = reach.biases(low, q.shape[2])
+    sums = {kind: torch.zeros_like(bias) for kind, bias in biases.items()}
+    for row in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            one = lambda x, at=(row, h): x[at]
+            pick = lambda x, h=h: {kind: t[h] for kind, t in x.items()}
+            asked = tuple(map(one, (q, k, v, grad, lse, delta)))
+            _near_backward(asked, tuple(map(one, found)), pick(biases), pick(sums), reach)
+    dbias = _by_distance(sums, low, reach, q.shape[2])
+    _far_backward((q, k, v, grad, out, lse), found, reach)
+    if above:
+        a = reach.ahead
+        share = (above[1] - lse[:, :, :-a]).exp()
+        drawn = (grad[:, :, :-a].to(lse.dtype) * above[0]).sum(-1) - delta[:, :, :-a]
+        dbias[:, -1] += (share * drawn).sum((0, 2))
+        _above_backward((q, k, v, grad, out, lse), found, low[:, -1], reach)
+    dbias[:, 0] = -dbias[:, 1:].sum(1)  # what all scores of a row gain has no effect
+    return [*(x.to(q.dtype) for x in found), dbias]
+
+
+@run_backward.register_fake
+def _(given: list[Tensor], facts: list[int], scale: float) -> list[Tensor]:
+    return [*(torch.empty(x.shape, dtype=x.dtype) for x in given[1:4]), torch.empty_like(given[4])]
 
 
 def _blocks(x: Tensor, first: int, size: int, count: int) -> Tensor:
