@@ -15,7 +15,7 @@ from anyformer.ops.attend import BACKENDS, attend, refusal
 from anyformer.ops.mask import Blocks, Causal, Documents, Drawn, Mask, Padding, Prefix, Window
 from anyformer.ops.plan import Mod, Plan
 from anyformer.ops.relative import Relative
-from anyformer.ops.tiles import installed
+from anyformer.ops.tiles import INSTALLED
 
 B, H, Q, K, D, R = 2, 4, 6, 6, 8, 7
 MEMO = "chosen"  # remembers the backend: nothing that a plan asks for
@@ -66,7 +66,7 @@ CASES = [(field, i) for field, values in EXAMPLES.items() for i in range(len(val
 SPECIAL = {"band"}  # backends that want a certain kind of plan, and say so
 NARROW = {"tiles": torch.float32}  # backends without float64
 NAMES = [
-    pytest.param(name, marks=pytest.mark.skipif(not installed(), reason="needs Triton"))
+    pytest.param(name, marks=pytest.mark.skipif(not INSTALLED, reason="needs Triton"))
     if name == "tiles"
     else name
     for name in BACKENDS

@@ -76,6 +76,19 @@ def test_blocks_cover_every_query_once_and_all_its_near_keys():
         assert seen.max() == 1
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo's
+@pytest.mark.parametrize("mask", [Causal(), None])
+def test_a_compiled_graph_has_no_break(mask):
+    def run(q, k, v, table):
+        return attend(q, k, v, Plan(0.4, mask, Relative(-9, 9, table)), "band").sin()
+
+    leaves = [torch.randn(1, 2, 150, 8, requires_grad=True) for _ in "qkv"]
+    leaves += [torch.randn(2, 19, requires_grad=True)]
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    found = [(f(*leaves), torch.autograd.grad(f(*leaves).sum(), leaves)) for f in (run, compiled)]
+    torch.testing.assert_close(*found)
+
+
 def test_says_what_it_cannot():
     q, k, v = (torch.randn(1, 2, 16, 8) for _ in "qkv")
     bias, rows = torch.randn(2, 5), torch.randn(1, 5, 8)

@@ -19,12 +19,13 @@ from anyformer.ops.mask import Causal, Padding, Window, parts
 from anyformer.ops.plan import Plan
 
 WIDEST = 256  # channels of a head that fit a tile
+INSTALLED = importlib.util.find_spec("triton") is not None  # asked once, not while compiling
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why the kernels can't run this plan here, or None."""
-    if not installed():
+    if not INSTALLED:
         return "needs Triton, which isn't installed"
     if not (q.is_cuda or interpreted()):
         return "runs on a GPU, or with TRITON_INTERPRET=1"
@@ -36,12 +37,6 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
         return f"has no tiles for heads wider than {WIDEST}"
     rest = [m for m in parts(plan.mask) if not isinstance(m, (Causal, Window, Padding))]
     return f"has no mask {type(rest[0]).__name__}" if rest else None
-
-
-@functools.cache
-def installed() -> bool:
-    """Whether Triton can be imported."""
-    return importlib.util.find_spec("triton") is not None
 
 
 def interpreted() -> bool:
@@ -67,20 +62,23 @@ def laid(q: Tensor, k: Tensor, plan: Plan) -> tuple[list[int], list[Tensor]]:
     masks, start = parts(plan.mask), plan.start
     assert isinstance(start, int)
     causal = any(isinstance(m, Causal) for m in masks)
-    width = min((m.width for m in masks if isinstance(m, Window)), default=0)
+    widths = [m.width for m in masks if isinstance(m, Window)]
+    width = min(widths) if widths else 0
     least, most = 1 - q.shape[2] - start, 0 if causal else k.shape[2] - plan.lead - 1 - start
     if width:
         least, most = max(least, 1 - width), min(most, width - 1)
-    none = q.new_empty(0, 1, 1)
+    empty = lambda *shape: torch.empty(0, *shape, device=q.device)  # apart: one is passed once
     terms = plan.relative
     if terms is None:
-        return [plan.lead, start, causal, width, 0, 1, 0, 0], [none[..., 0].float(), none, none]
+        none = [empty(1), empty(1, 1), empty(1, 1)]
+        return [plan.lead, start, int(causal), width, 0, 1, 0, 0], none
     left, right = terms.low > least, terms.high < most
     low = min(terms.low, 0) if left else min(least, 0) - 1
     high = max(terms.high if right else most + 1, low + 1)
     near = terms.reach(low, high)
-    bias = none[..., 0].float() if near.bias is None else near.bias.float()
-    vectors = [none if t is None else t.to(q.dtype).contiguous() for t in (near.query, near.key)]
+    bias = empty(1) if near.bias is None else near.bias.float()
+    wide = lambda t: empty(1, 1) if t is None else t.to(q.dtype).contiguous()
+    vectors = [wide(near.query), wide(near.key)]
     facts = [plan.lead, start, causal, width, low, high, left, right]
     return [int(x) for x in facts], [bias.contiguous(), *vectors]
 
