@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import decode, lines, load, memory, predict, prepare, train_loop, train_step
+from benchmarks import (
+    decode,
+    lines,
+    load,
+    memory,
+    predict,
+    prepare,
+    switches,
+    train_loop,
+    train_step,
+)
 from benchmarks.runner import Settings
 
 WORKS = {
@@ -17,6 +27,8 @@ WORKS = {
     "prepare": prepare.prepare,
     "decode": decode.decode,
     "train-loop": train_loop.overhead,
+    "switches": switches.every,
+    "band": switches.band,
 }
 
 
@@ -33,9 +45,11 @@ def main() -> None:
         "--only",
         nargs="+",
         default=[],
-        help="memory: measure these switches anew; decode: cases such as float32-1",
+        help="memory, switches: measure these anew; decode: cases such as float32-1",
     )
-    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="decode: where")
+    parser.add_argument(
+        "--device", default="cpu", choices=["cpu", "cuda"], help="decode, switches: where"
+    )
     given = parser.parse_args()
     settings = Settings(
         given.rounds,

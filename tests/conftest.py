@@ -14,6 +14,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
     torch.set_num_threads(1)
 
 
+if not torch.cuda.is_available():  # before anything imports Triton: its kernels run in Python
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
 class _TorchRandom:
     """Torch's generator as hypothesis wants to see one, so that every example starts alike."""
 

@@ -57,7 +57,7 @@ def test_short_bfloat16_is_written_out_in_a_compiled_graph_where_a_cpu_has_it(mo
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(1.0, relative=bias()),
+        Plan(1.0, relative=bias(), start=1),
         Plan(1.0, mask=Causal() & Window(3)),
         Plan(1.0, mask=Causal() & Padding(LEFT, True)),
         Plan(1.0, mask=Causal() & Documents(torch.zeros(2, 16, dtype=torch.long))),
@@ -72,6 +72,13 @@ def test_short_bfloat16_is_written_out_in_a_compiled_graph_where_a_cpu_has_it(mo
 def test_the_rest_is_eager_where_small_and_chunked_where_long(plan):
     assert chosen(plan) == "eager"
     assert chosen(plan, queries=2048) == "chunked"
+
+
+def test_a_bias_is_a_band_where_long():
+    for plan in (Plan(1.0, relative=bias()), Plan(1.0, Causal(), bias())):
+        assert chosen(plan) == "eager"
+        assert chosen(plan, queries=2048) == "band"
+    assert chosen(Plan(1.0, relative=bias(reach=1000)), queries=2048) == "chunked"  # all is near
 
 
 def test_size_decides(monkeypatch):
@@ -159,7 +166,7 @@ def test_no_field_is_dropped(field, backend, monkeypatch):
         return
     out = attend(q, k, v, plan, backend)
     torch.testing.assert_close(out, attend(q, k, v, plan, "eager"), atol=1e-5, rtol=1e-4)
-    assert not torch.allclose(out, attend(q, k, v, Plan(0.5), backend), atol=1e-3)
+    assert not torch.allclose(out, attend(q, k, v, Plan(0.5), "eager"), atol=1e-3)
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "eager", "chunked"])

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from anyformer.errors import BackendError, known_or_raise
+from anyformer.ops import band as band_
 from anyformer.ops import flex as flex_
 from anyformer.ops import sdpa as sdpa_
+from anyformer.ops import tiles as tiles_
 from anyformer.ops.chunked import chunked
 from anyformer.ops.eager import eager
 from anyformer.ops.halved import halved, saves
@@ -69,12 +71,19 @@ BACKENDS = {  # fastest first
         sdpa_.lacks,
         lambda q, k, v, plan: not _fuses(q, k, v, plan),
     ),
+    "tiles": Backend(
+        tiles_.tiles,
+        frozenset({"mask", "relative"}),
+        tiles_.lacks,
+        lambda q, k, v, plan: q.is_cuda and plan.relative is not None and q.shape[2] > 1,
+    ),
     "flex": Backend(
         flex_.flex,
         frozenset({"mask", "relative", "mods"}),
         flex_.lacks,
         lambda q, k, v, plan: q.is_cuda and not any(t.requires_grad for t in plan.tensors()),
     ),
+    "band": Backend(band_.band, frozenset({"mask", "relative"}), band_.lacks, band_.pays),
     "halved": Backend(halved, ALL, wanted=lambda *a: _small(*a) and saves(a[0], a[1], a[3])),
     "eager": Backend(eager, ALL, wanted=_small),
     "chunked": Backend(chunked, ALL),

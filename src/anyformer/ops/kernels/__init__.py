@@ -1,0 +1,1 @@
+"""Triton kernels, one file each; `anyformer.ops.tiles` launches them, `eager` is their twin."""

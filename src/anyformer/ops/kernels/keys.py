@@ -1,0 +1,132 @@
+"""The gradients of keys and values: a program for each tile of keys, over tiles of queries.
+
+Scores stand the other way round here, keys by queries. Beside dk and dv it writes, for each head,
+the sums of the score gradients of each key at and beyond the ends of the key-side table.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from anyformer.ops.kernels.tile import (
+    LOG2E,
+    dot,
+    far_query,
+    hidden,
+    near_score,
+    place,
+    put,
+    rows,
+    spread,
+    table,
+)
+
+
+@triton.jit
+def query_range(first, site, F: tl.constexpr):
+    """Tiles of queries that a tile of keys meets: first, first near, first far again, end."""
+    low, high = 0 * first, 0 * first + site.queries
+    if F.causal:
+        low = tl.maximum(first - site.start, 0)
+    if F.window:
+        low = tl.maximum(low, first - site.width + 1 - site.start)
+        high = tl.minimum(high, tl.maximum(first + F.N - 1 + site.width - site.start, 0))
+    begin = tl.minimum(low, site.queries) // F.M
+    stop = tl.maximum((high + F.M - 1) // F.M, begin)
+    one, two = begin, stop
+    if F.right:
+        one = tl.maximum(first - site.start - site.high + 1, 0) // F.M
+        one = tl.minimum(tl.maximum(one, begin), stop)
+    if F.left:
+        two = (tl.maximum(first + F.N - 1 - site.start - site.low, 0) + F.M - 1) // F.M
+        two = tl.minimum(tl.maximum(two, one), stop)
+    return begin, one, two, stop
+
+
+@triton.jit
+def asked(q_, grads, b, h, first, site, F: tl.constexpr):
+    """q (M, BD), grad (M, BE), lse and delta (M,) of a tile of queries."""
+    m, left = tl.arange(0, F.M), site.queries - first
+    q = rows(q_, place(q_, b, h, first), left, F.M, F.D, F.BD)
+    grad = rows(grads[0], place(grads[0], b, h, first), left, F.M, F.E, F.BE)
+    lse = tl.load(place(grads[2], b, h, first) + m, mask=m < left, other=float("inf"))
+    delta = tl.load(place(grads[3], b, h, first) + m, mask=m < left, other=0.0)
+    return q, grad, lse, delta
+
+
+@triton.jit
+def lead_keys(q_, k_, v_, grads, dk_, dv_, site, F: tl.constexpr):
+    """dk and dv of persistent keys, which have no distance and which all queries see."""
+    first, bg = tl.program_id(0) * F.N, tl.program_id(1)
+    b, g = bg // (site.heads // site.group), bg % (site.heads // site.group)
+    k = rows(k_, place(k_, b, g, first), site.lead - first, F.N, F.D, F.BD)
+    v = rows(v_, place(v_, b, g, first), site.lead - first, F.N, F.E, F.BE)
+    dk = tl.full((F.N, F.BD), 0.0, tl.float32)
+    dv = tl.full((F.N, F.BE), 0.0, tl.float32)
+    for i in range(0, site.group):
+        for m0 in range(0, site.queries, F.M):
+            q, grad, lse, delta = asked(q_, grads, b, g * site.group + i, m0, site, F)
+            p = tl.exp2(dot(k, tl.trans(q)) * (site.scale * LOG2E) - lse[None, :])
+            dv += dot(p.to(grad.dtype), grad)
+            ds = p * (dot(v, tl.trans(grad)) - delta[None, :])
+            dk += dot(ds.to(q.dtype), q)
+    put(dk_, place(dk_, b, g, first), site.lead - first, dk * site.scale, F.N, F.D, F.BD)
+    put(dv_, place(dv_, b, g, first), site.lead - first, dv, F.N, F.E, F.BE)
+
+
+@triton.jit
+def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
+    """grads: grad, out; lse, delta, below, above by query; below, above (B, H, K) to be filled."""
+    first, bg = tl.program_id(0) * F.N, tl.program_id(1)
+    b, g = bg // (site.heads // site.group), bg % (site.heads // site.group)
+    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    left, j = site.keys - first, site.lead + first
+    k = rows(k_, place(k_, b, g, j), left, F.N, F.D, F.BD)
+    v = rows(v_, place(v_, b, g, j), left, F.N, F.E, F.BE)
+    keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
+    dk = tl.full((F.N, F.BD), 0.0, tl.float32)
+    more = tl.full((F.N, F.BD), 0.0, tl.float32)
+    dv = tl.full((F.N, F.BE), 0.0, tl.float32)
+    bounds = query_range(first, site, F)
+    for i in range(0, site.group):
+        h = g * site.group + i
+        below = tl.full((F.N,), 0.0, tl.float32)
+        above = tl.full((F.N,), 0.0, tl.float32)
+        for side in tl.static_range(3):  # beyond the high end, between, beyond the low end
+            if side == 1 or (side == 0 and F.right) or (side == 2 and F.left):
+                for t in range(bounds[side], bounds[side + 1]):
+                    m0 = t * F.M
+                    q, grad, lse, delta = asked(q_, grads, b, h, m0, site, F)
+                    least = first - m0 - site.start - F.M + 1
+                    away = least + F.M - 1 + n[:, None] - m[None, :]
+                    if side == 1:
+                        s = near_score(k, q, extra, h, away, least, site, F, True)
+                    else:
+                        row = 0 if side == 2 else site.high - site.low
+                        far, factor, plus = far_query(q, extra, h, row, site, F)
+                        s = dot(k, tl.trans(far)) * factor + plus[None, :]
+                    s = hidden(s, away, first + n[:, None], keep, site, F, side == 1)
+                    p = tl.exp2(s - lse[None, :])
+                    dv += dot(p.to(grad.dtype), grad)
+                    ds = p * (dot(v, tl.trans(grad)) - delta[None, :])
+                    if F.key and side != 1:
+                        more += dot(ds.to(q.dtype), far)
+                    else:
+                        dk += dot(ds.to(q.dtype), q)
+                    if F.key:
+                        if side == 1:
+                            tt = tl.arange(0, F.M + F.N)
+                            by_row = spread(ds, n[:, None] + (F.M - 1) - tt[None, :], F.M, 1)
+                            more += dot(by_row.to(q.dtype), table(extra[2], h, least, site, F))
+                        if F.left and side != 0:
+                            below += tl.sum(tl.where(away <= site.low, ds, 0.0), 1)
+                        if F.right and side != 2:
+                            above += tl.sum(tl.where(away >= site.high, ds, 0.0), 1)
+        if F.key and F.left:
+            tl.store(place(grads[6], b, h, first) + n, below, mask=n < left)
+        if F.key and F.right:
+            tl.store(place(grads[7], b, h, first) + n, above, mask=n < left)
+    dk = dk * site.scale + more
+    put(dk_, place(dk_, b, g, j), left, dk, F.N, F.D, F.BD)
+    put(dv_, place(dv_, b, g, j), left, dv, F.N, F.E, F.BE)

@@ -1,0 +1,310 @@
+"""From tensors to kernels: forms, grids, and the second, ordered sum of the tables' gradients."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anyformer.ops.kernels.forward import forward as forward_kernel
+from anyformer.ops.kernels.keys import keys as keys_kernel
+from anyformer.ops.kernels.keys import lead_keys as lead_kernel
+from anyformer.ops.kernels.queries import queries as queries_kernel
+from anyformer.ops.kernels.tables import tables as tables_kernel
+from anyformer.ops.kernels.tile import LOG2E, Form, Site, View
+
+PROGRAMS = 1024  # that keep a GPU busy: so many shares of the diagonals there are at least
+
+
+class Facts(NamedTuple):
+    """Numbers of a call, as integers: they travel through torch as a list."""
+
+    lead: int
+    start: int
+    causal: int
+    width: int  # 0: no window
+    low: int
+    high: int
+    left: int  # whether there are distances below low, and above high
+    right: int
+
+
+class Size(NamedTuple):
+    """The tiles of a kernel, queries by keys, and how it is compiled."""
+
+    m: int
+    n: int
+    warps: int
+    stages: int
+
+
+# By kernel, then by the widest head that they serve; with vectors in the tables tiles are square.
+PLAIN = {
+    "forward": {64: Size(128, 64, 4, 2), 128: Size(128, 64, 8, 2), 256: Size(64, 32, 4, 2)},
+    "queries": {64: Size(128, 64, 8, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+    "keys": {64: Size(64, 128, 8, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+    "tables": {64: Size(64, 64, 4, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+}
+VECTORS = {
+    "forward": {64: Size(64, 64, 8, 2), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
+    "queries": {64: Size(64, 64, 8, 1), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
+    "keys": {64: Size(64, 64, 8, 1), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 8, 1)},
+    "tables": {64: Size(64, 64, 8, 1), 128: Size(32, 32, 8, 1), 256: Size(32, 32, 8, 1)},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """One call: q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E), its tables, and keys to keep."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    tables: list[Tensor]  # bias (H, R) float32, query and key (H or 1, R, T); empty: none
+    keep: Tensor  # (B or 1, K - lead) int8; empty: all
+    scale: float
+    facts: Facts
+
+    def size(self, kernel: str) -> Size:
+        """The tiles of a kernel for this head size and type."""
+        wide = max(self.q.shape[-1], self.v.shape[-1])
+        vectors = self.tables[1].numel() or self.tables[2].numel()
+        by_head = (VECTORS if vectors else PLAIN)[kernel]
+        found = by_head[next(most for most in by_head if wide <= most)]
+        if self.q.dtype != torch.float32:
+            return found
+        return Size(max(16, found.m // 2), max(16, found.n // 2), found.warps, 1)
+
+    def form(self, size: Size) -> Form:
+        """What a kernel with such tiles is compiled for."""
+        f, (bias, query, key) = self.facts, [t.numel() > 0 for t in self.tables]
+        wide = self.tables[1].shape[-1] if query else self.tables[2].shape[-1] if key else 0
+        d, e = self.q.shape[-1], self.v.shape[-1]
+        terms = bias or query or key
+        return Form(
+            M=size.m,
+            N=size.n,
+            D=d,
+            E=e,
+            T=wide,
+            BD=_power(d),
+            BE=_power(e),
+            causal=bool(f.causal),
+            window=f.width > 0,
+            pads=self.keep.numel() > 0,
+            even=(self.k.shape[2] - f.lead) % size.n == 0,
+            bias=bias,
+            query=query,
+            key=key,
+            left=bool(f.left) and terms,
+            right=bool(f.right) and terms,
+        )
+
+    def site(self) -> Site:
+        """The numbers that kernels read."""
+        f, heads = self.facts, self.q.shape[1]
+        return Site(
+            queries=self.q.shape[2],
+            keys=self.k.shape[2] - f.lead,
+            lead=f.lead,
+            start=f.start,
+            width=f.width,
+            low=f.low,
+            high=f.high,
+            heads=heads,
+            group=heads // self.k.shape[1],
+            pad=self.pad,
+            scale=self.scale,
+        )
+
+    @property
+    def pad(self) -> int:
+        """How far a tile reaches beyond the ends of the bias."""
+        return max(s.m + s.n for s in map(self.size, PLAIN))
+
+    def extra(self) -> tuple[View, ...]:
+        """Bias, longer by pad on both sides and in units of log 2, query, key and keep."""
+        bias, query, key = self.tables
+        if bias.numel():
+            bias = F.pad(bias[None], (self.pad, self.pad), mode="replicate")[0] * LOG2E.value
+        apart = lambda t: 0 if t.shape[0] == 1 else t.stride(0)
+        vectors = [View(t, 0, apart(t) if t.numel() else 0, 1) for t in (query, key)]
+        keep = View(self.keep, apart(self.keep) if self.keep.numel() else 0, 0, 1)
+        return (View(bias, 0, bias.stride(0), 1), *vectors, keep)
+
+
+def _start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:
+    """Launch a kernel on the device of its first tensor."""
+    where = given[0].at.device
+    with torch.cuda.device(where) if where.type == "cuda" else nullcontext():
+        kernel[grid](*given, num_warps=size.warps, num_stages=size.stages)
+
+
+def forward(work: Work) -> tuple[Tensor, Tensor]:
+    """out (B, H, Q, E) and the log-sum-exp of each row, (B, H, Q), in units of log 2."""
+    q, size = work.q, work.size("forward")
+    batch, heads, queries, _ = q.shape
+    out = q.new_empty(batch, queries, heads, work.v.shape[-1]).transpose(1, 2)
+    lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
+    _start(
+        forward_kernel, (_tiles(queries, size.m), batch * heads), size,
+        view(q), view(work.k), view(work.v), view(out), view(lse[..., None]),
+        work.extra(), work.site(), work.form(size), work.facts.lead > 0,
+    )  # fmt: skip
+    return out, lse
+
+
+def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]:
+    """The gradients of q, k, v, bias, query and key; empty for a table that isn't there."""
+    q, k, v = work.q, work.k, work.v
+    batch, heads, queries, _ = q.shape
+    extra, site, f = work.extra(), work.site(), work.facts
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    sums = Sums(work, lse)
+    grads = tuple(view(t) for t in (grad, out)) + tuple(
+        view(t[..., None]) for t in (lse, sums.delta, *sums.ends)
+    )
+    size = work.size("queries")
+    _start(
+        queries_kernel, (_tiles(queries, size.m), batch * heads), size,
+        view(q), view(k), view(v), grads, view(dq), extra, site, work.form(size), f.lead > 0,
+    )  # fmt: skip
+    size = work.size("keys")
+    made = (view(q), view(k), view(v), grads, view(dk), view(dv))
+    groups = batch * k.shape[1]
+    if site.keys:
+        grid = (_tiles(site.keys, size.n), groups)
+        _start(keys_kernel, grid, size, *made, extra, site, work.form(size))
+    if f.lead:
+        grid = (_tiles(f.lead, size.n), groups)
+        _start(lead_kernel, grid, size, *made, site, work.form(size))
+    return [dq, dk, dv, *_tables(work, grads, sums)]
+
+
+class Sums:
+    """Room for what the backward kernels sum row by row."""
+
+    def __init__(self, work: Work, lse: Tensor):
+        self.delta = torch.empty_like(lse)
+        bias, query, key = (t.numel() > 0 for t in work.tables)
+        b, h, n = *lse.shape[:2], work.k.shape[2] - work.facts.lead
+        asked = (bias or query, bias or query, key, key)
+        there = (work.facts.left, work.facts.right) * 2
+        shapes = (lse.shape, lse.shape, (b, h, n), (b, h, n))
+        self.ends = [  # by query below and above the ends, by key below and above
+            lse.new_empty(shape if a and t else (1, 1, 1))
+            for shape, a, t in zip(shapes, asked, there, strict=True)
+        ]
+
+
+def _tables(work: Work, grads: tuple[View, ...], sums: Sums) -> list[Tensor]:
+    """The gradients of bias, query and key."""
+    if not any(t.numel() for t in work.tables):
+        return [torch.empty_like(t) for t in work.tables]
+    size, f = work.size("tables"), work.facts
+    form, site, q = work.form(size), work.site(), work.q
+    first, count = diagonals(site, form, f)
+    heads, long = q.shape[1], size.m + size.n
+    steps = q.shape[0] * _tiles(site.queries, size.m)
+    shares = max(1, min(steps, -(-PROGRAMS // max(1, count * heads))))
+    wide = lambda t: q.new_empty(
+        (shares, heads, count * long, t.shape[-1]) if t.numel() else (1, 1, 1, 1),
+        dtype=torch.float32,
+    )
+    bias = q.new_empty((shares, heads, count, long), dtype=torch.float32)
+    slabs = [bias, wide(work.tables[1]), wide(work.tables[2])]
+    if count:
+        _start(
+            tables_kernel, (count, heads, shares), size,
+            view(q), view(work.k), view(work.v), grads, tuple(map(view, slabs)), work.extra(),
+            (first, count, q.shape[0]), site, form,
+        )  # fmt: skip
+    least = first * size.m - f.start - size.m + 1
+    found = []
+    for t, slab in zip(work.tables, slabs, strict=True):
+        made = (
+            torch.zeros(heads, *t.shape[1:], device=t.device) if t.numel() else torch.empty_like(t)
+        )
+        if t.numel() and count:
+            dense = _dense(slab.view(shares, heads, count, long, -1))  # (H, distances, T or 1)
+            _inside(made.view(heads, t.shape[1], -1), dense, least - f.low)
+        found.append(made)
+    _ends(work, sums, found)
+    return [_shared(d, t) for d, t in zip(found, work.tables, strict=True)]
+
+
+def diagonals(site: Site, form: Form, facts: Facts) -> tuple[int, int]:
+    """The first diagonal of square tiles that reads rows between the ends, and how many do."""
+    tile = form.M
+    least, most = site.low, site.high  # distances strictly between are read
+    if form.causal:
+        most = min(most, 1)
+    if form.window:
+        least, most = max(least, -facts.width), min(most, facts.width)
+    first = (least + site.start - tile + 1) // tile + 1
+    last = -(-(most + site.start + tile - 1) // tile) - 1
+    first = max(first, 1 - _tiles(site.queries, tile))
+    last = min(last, _tiles(site.keys, tile) - 1)
+    return first, max(0, last - first + 1)
+
+
+def _dense(slab: Tensor) -> Tensor:
+    """Sums by distance: slab (S, H, C, L, T) of overlapping runs -> (H, (C + 1) · L/2, T)."""
+    x = slab.sum(0)
+    half = x.shape[2] // 2
+    dense = F.pad(x[:, :, :half], (0, 0, 0, 0, 0, 1))
+    dense[:, 1:] += x[:, :, half:]
+    return dense.flatten(1, 2)
+
+
+def _inside(made: Tensor, dense: Tensor, shift: int) -> None:
+    """Fill the rows of made (H, R, T) between its ends; row 0 of dense is row `shift` of it."""
+    low, high = max(1, shift), min(made.shape[1] - 1, shift + dense.shape[1])
+    if high > low:
+        made[:, low:high] = dense[:, low - shift : high - shift]
+
+
+def _ends(work: Work, sums: Sums, found: list[Tensor]) -> None:
+    """Fill the first and last rows of tables that have distances beyond them."""
+    f, (bias, query, key) = work.facts, work.tables
+    plain = work.k[:, :, f.lead :]
+    for row, there, i in ((0, f.left, 0), (-1, f.right, 1)):
+        if not there:
+            continue
+        by_query, by_key = sums.ends[i], sums.ends[2 + i]
+        if bias.numel():
+            found[0][:, row] = by_query.sum((0, 2))
+        if query.numel():
+            found[1][:, row] = _weighted(by_query, work.q)[:, : query.shape[-1]]
+        if key.numel():
+            found[2][:, row] = _weighted(by_key, plain)[:, : key.shape[-1]]
+
+
+def _weighted(weights: Tensor, x: Tensor) -> Tensor:
+    """The sum of the rows of x (B, G, N, D) by weights (B, H, N) -> (H, D)."""
+    grouped = weights.unflatten(1, (x.shape[1], -1)).to(x.dtype)  # (B, G, H / G, N)
+    return (grouped @ x).float().sum(0).flatten(0, 1)
+
+
+def _shared(found: Tensor, like: Tensor) -> Tensor:
+    """The gradient in the table's own shape and type."""
+    found = found.sum(0, keepdim=True) if like.shape[0] < found.shape[0] else found
+    return found.to(like.dtype)
+
+
+def view(x: Tensor) -> View:
+    """A tensor of 4 axes as kernels see it."""
+    return View(x, x.stride(0), x.stride(1), x.stride(2))
+
+
+def _tiles(length: int, tile: int) -> int:
+    return -(-length // tile)
+
+
+def _power(size: int) -> int:
+    """The least power of two that holds a head, at least 16."""
+    return max(16, 1 << (size - 1).bit_length())

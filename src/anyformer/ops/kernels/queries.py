@@ -1,0 +1,129 @@
+"""The gradient of the queries: a program for each tile of them, over tiles of keys.
+
+Beside dq it writes what the other kernels need: delta, the sum of out · grad of each row, and the
+sums of the score gradients at and beyond the ends of the tables, from which the gradients of
+their first and last rows follow.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from anyformer.ops.kernels.tile import (
+    LOG2E,
+    dot,
+    end,
+    far_query,
+    hidden,
+    key_range,
+    near_score,
+    place,
+    put,
+    rows,
+    spread,
+    table,
+)
+
+
+@triton.jit
+def score_grad(s, v, grad, lse, delta):
+    """The gradient of the scores s (M, N)."""
+    return tl.exp2(s - lse[:, None]) * (dot(grad, tl.trans(v)) - delta[:, None])
+
+
+@triton.jit
+def lead_part(q, grad, stats, k_, v_, heads, site, F: tl.constexpr):
+    """What persistent keys give to dq, unscaled, (M, BD)."""
+    b, g = heads
+    lse, delta = stats
+    acc = tl.full((F.M, F.BD), 0.0, tl.float32)
+    n = tl.arange(0, F.N)
+    for j in range(0, site.lead, F.N):
+        k = rows(k_, place(k_, b, g, j), site.lead - j, F.N, F.D, F.BD)
+        v = rows(v_, place(v_, b, g, j), site.lead - j, F.N, F.E, F.BE)
+        s = dot(q, tl.trans(k)) * (site.scale * LOG2E)
+        s = tl.where((j + n < site.lead)[None, :], s, float("-inf"))
+        acc += dot(score_grad(s, v, grad, lse, delta).to(k.dtype), k)
+    return acc
+
+
+@triton.jit
+def row_stats(grads, b, h, first, site, F: tl.constexpr):
+    """grad (M, BE), lse and delta (M,) of a tile of queries; delta is written down."""
+    m, left = tl.arange(0, F.M), site.queries - first
+    grad = rows(grads[0], place(grads[0], b, h, first), left, F.M, F.E, F.BE)
+    out = rows(grads[1], place(grads[1], b, h, first), left, F.M, F.E, F.BE)
+    lse = tl.load(place(grads[2], b, h, first) + m, mask=m < left, other=float("inf"))
+    delta = tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
+    tl.store(place(grads[3], b, h, first) + m, delta, mask=m < left)
+    return grad, lse, delta
+
+
+@triton.jit
+def put_ends(grads, at, below, above, left, F: tl.constexpr):
+    """Write down the sums beyond the ends that there are."""
+    b, h, first = at
+    m = tl.arange(0, F.M)
+    if F.left and (F.bias or F.query):
+        tl.store(place(grads[4], b, h, first) + m, below, mask=m < left)
+    if F.right and (F.bias or F.query):
+        tl.store(place(grads[5], b, h, first) + m, above, mask=m < left)
+
+
+@triton.jit
+def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
+    """grads: grad, out (B, H, Q, E); lse, delta, below, above (B, H, Q), the last three filled."""
+    first, bh = tl.program_id(0) * F.M, tl.program_id(1)
+    b, h = bh // site.heads, bh % site.heads
+    g = h // site.group
+    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
+    grad, lse, delta = row_stats(grads, b, h, first, site, F)
+    keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
+    acc = tl.full((F.M, F.BD), 0.0, tl.float32)
+    more = tl.full((F.M, F.BD), 0.0, tl.float32)
+    below = tl.full((F.M,), 0.0, tl.float32)
+    above = tl.full((F.M,), 0.0, tl.float32)
+    if LEAD:
+        acc += lead_part(q, grad, (lse, delta), k_, v_, (b, g), site, F)
+    bounds = key_range(first, site, F)
+    for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
+        if side == 1 or (side == 0 and F.left) or (side == 2 and F.right):
+            if side != 1:
+                row = 0 if side == 0 else site.high - site.low
+                far, factor, plus = far_query(q, extra, h, row, site, F)
+            whole = tl.full((F.M,), 0.0, tl.float32)
+            for t in range(bounds[side], bounds[side + 1]):
+                p0 = t * F.N
+                k = rows(k_, place(k_, b, g, site.lead + p0), site.keys - p0, F.N, F.D, F.BD)
+                v = rows(v_, place(v_, b, g, site.lead + p0), site.keys - p0, F.N, F.E, F.BE)
+                least = p0 - first - site.start - F.M + 1
+                away = least + F.M - 1 + n[None, :] - m[:, None]
+                if side == 1:
+                    s = near_score(q, k, extra, h, away, least, site, F, False)
+                else:
+                    s = dot(far, tl.trans(k)) * factor + plus[:, None]
+                s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
+                ds = score_grad(s, v, grad, lse, delta)
+                acc += dot(ds.to(k.dtype), k)
+                if side == 1 and F.query:
+                    tt = tl.arange(0, F.M + F.N)
+                    by_row = spread(ds, tt[None, :] + m[:, None] - (F.M - 1), F.N, 1)
+                    more += dot(by_row.to(k.dtype), table(extra[1], h, least, site, F))
+                if F.bias or F.query:
+                    if side != 1:
+                        whole += tl.sum(ds, 1)
+                    if side == 1 and F.left:
+                        below += tl.sum(tl.where(away <= site.low, ds, 0.0), 1)
+                    if side == 1 and F.right:
+                        above += tl.sum(tl.where(away >= site.high, ds, 0.0), 1)
+            if side != 1 and F.query:
+                more += whole[:, None] * end(extra[1], h, row, F).to(tl.float32)[None, :]
+            if side == 0:
+                below += whole
+            if side == 2:
+                above += whole
+    put_ends(grads, (b, h, first), below, above, site.queries - first, F)
+    acc = acc * site.scale + more
+    put(dq_, place(dq_, b, h, first), site.queries - first, acc, F.M, F.D, F.BD)

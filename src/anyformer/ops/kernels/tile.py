@@ -1,0 +1,210 @@
+"""What all kernels share: their arguments, loads, and the scores of one tile.
+
+Letters: B batch, H heads, G key heads, M queries and N keys of a tile, D head size, E value size,
+T width of the tables, L = M + N rows of a table that a tile reads. Scores are in units of log 2, so
+that weights are powers of two. Keys are counted from the first that isn't persistent; tile row m
+and column n stand at the distance first + n - m.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+LOG2E = tl.constexpr(1.4426950408889634)
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+
+
+class View(NamedTuple):
+    """A tensor whose last axis lies close: its address and the strides of batch, head and row."""
+
+    at: Any
+    b: int
+    h: int
+    n: int
+
+
+class Site(NamedTuple):
+    """Numbers of one call: lengths, where the queries stand, and what the ends of tables mean."""
+
+    queries: int
+    keys: int  # without persistent ones
+    lead: int
+    start: int
+    width: int  # of the window
+    low: int  # distances up to low read the first row, from high on the last
+    high: int
+    heads: int
+    group: int  # query heads for each key head
+    pad: int  # rows of the bias before that of low
+    scale: float
+
+
+class Form(NamedTuple):
+    """What a kernel is compiled for: sizes of its tiles, and what the plan has."""
+
+    M: int
+    N: int
+    D: int
+    E: int
+    T: int
+    BD: int  # sizes in a tile: powers of two, at least 16
+    BE: int
+    causal: bool
+    window: bool
+    pads: bool
+    even: bool  # keys fill their tiles
+    bias: bool
+    query: bool
+    key: bool
+    left: bool  # there are distances below low, and above high
+    right: bool
+
+
+@triton.jit
+def place(x, b, h, n):
+    """The address of row n of a head."""
+    return (
+        x.at + tl.cast(b, tl.int64) * x.b + tl.cast(h, tl.int64) * x.h + tl.cast(n, tl.int64) * x.n
+    )
+
+
+@triton.jit
+def rows(x, at, count, SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """SIZE rows from an address on, (SIZE, BLOCK); what is beyond the count or the width is 0."""
+    n, d = tl.arange(0, SIZE), tl.arange(0, BLOCK)
+    seen = (n < count)[:, None]
+    if WIDE != BLOCK:
+        seen = seen & (d < WIDE)[None, :]
+    return tl.load(at + n[:, None] * x.n + d[None, :], mask=seen, other=0.0)
+
+
+@triton.jit
+def put(x, at, count, value, SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """Write a tile's rows."""
+    n, d = tl.arange(0, SIZE), tl.arange(0, BLOCK)
+    seen = (n < count)[:, None]
+    if WIDE != BLOCK:
+        seen = seen & (d < WIDE)[None, :]
+    tl.store(at + n[:, None] * x.n + d[None, :], value.to(x.at.dtype.element_ty), mask=seen)
+
+
+@triton.jit
+def table(x, h, first, site, F: tl.constexpr):
+    """The rows of a table for the L distances from first on, (L, BD)."""
+    near = first + tl.arange(0, F.M + F.N)
+    row = tl.minimum(tl.maximum(near, site.low), site.high) - site.low
+    d = tl.arange(0, F.BD)
+    at = x.at + tl.cast(h, tl.int64) * x.h + row[:, None] * F.T + d[None, :]
+    return tl.load(at, mask=(d < F.T)[None, :] & (row >= 0)[:, None], other=0.0)
+
+
+@triton.jit
+def end(x, h, row, F: tl.constexpr):
+    """One row of a table, (BD,)."""
+    d = tl.arange(0, F.BD)
+    return tl.load(x.at + tl.cast(h, tl.int64) * x.h + row * F.T + d, mask=d < F.T, other=0.0)
+
+
+@triton.jit
+def dot(a, b):
+    """A product with sums in float32."""
+    if INTERPRETED:  # the interpreter multiplies the bits of bfloat16 as if they were integers
+        a, b = a.to(tl.float32), b.to(tl.float32)
+    return tl.dot(a, b, input_precision="ieee")
+
+
+@triton.jit
+def near_bias(x, h, first, step, site, F: tl.constexpr):
+    """The bias of a tile, step (rows, columns) being the distance of each place from first.
+
+    Its table is longer by pad rows on both sides than from low to high.
+    """
+    at = x.at + tl.cast(h, tl.int64) * x.h + (first - site.low + site.pad)
+    return tl.load(at + step)
+
+
+@triton.jit
+def spread(x, at, SIZE: tl.constexpr, AXIS: tl.constexpr):
+    """The inverse: x of a tile, laid out by table row; `at` says where each place comes from."""
+    inside = (at >= 0) & (at < SIZE)
+    found = tl.gather(x, tl.minimum(tl.maximum(at, 0), SIZE - 1), AXIS)
+    return tl.where(inside, found, 0.0)
+
+
+@triton.jit
+def hidden(s, away, p, keep, site, F: tl.constexpr, NEAR: tl.constexpr):
+    """Scores with -inf where a key isn't seen: away is k - q, p the keys, broadcast to s's shape.
+
+    Far tiles lie on one side of the queries: there causality hides nothing.
+    """
+    if not F.even:
+        s = tl.where(p < site.keys, s, float("-inf"))
+    if F.causal and NEAR:
+        s = tl.where(away <= 0, s, float("-inf"))
+    if F.window:
+        s = tl.where((away < site.width) & (away > -site.width), s, float("-inf"))
+    if F.pads:
+        seen = tl.load(keep + p, mask=p < site.keys, other=0)
+        s = tl.where(seen != 0, s, float("-inf"))
+    return s
+
+
+@triton.jit
+def key_range(first, site, F: tl.constexpr):
+    """Tiles of keys that a tile of queries meets: first, first near, first far again, end."""
+    a, z = first + site.start, first + F.M - 1 + site.start
+    low, high = 0 * first, 0 * first + site.keys
+    if F.window:
+        low, high = tl.maximum(a - site.width + 1, 0), tl.minimum(site.keys, z + site.width)
+    if F.causal:
+        high = tl.minimum(high, z + 1)
+    begin, stop = tl.minimum(low, site.keys) // F.N, (tl.maximum(high, 0) + F.N - 1) // F.N
+    one, two = begin, stop
+    if F.left:
+        one = tl.maximum(site.low + a + 1, 0) // F.N
+        one = tl.minimum(tl.maximum(one, begin), stop)
+    if F.right:
+        two = (tl.maximum(site.high + z, 0) + F.N - 1) // F.N
+        two = tl.minimum(tl.maximum(two, one), stop)
+    return begin, one, two, stop
+
+
+@triton.jit
+def far_query(q, tables, h, row, site, F: tl.constexpr):
+    """How queries meet all keys beyond an end: q, its factor, and what each row adds."""
+    more = tl.full((F.M,), 0.0, tl.float32)
+    if F.bias:
+        more += tl.load(tables[0].at + tl.cast(h, tl.int64) * tables[0].h + row + site.pad)
+    if F.query:
+        last = end(tables[1], h, row, F).to(tl.float32)
+        more += tl.sum(q.to(tl.float32) * last[None, :], 1) * LOG2E
+    factor = site.scale * LOG2E
+    if F.key:
+        last = end(tables[2], h, row, F).to(tl.float32)
+        q = (q.to(tl.float32) * site.scale + last[None, :]).to(q.dtype)
+        factor = factor * 0 + LOG2E
+    return q, factor, more
+
+
+@triton.jit
+def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.constexpr):
+    """The scores of a tile within the tables' reach.
+
+    away (rows, columns) is k - q and first the least of it; x (rows, D) are queries and
+    y (columns, D) keys, or, turned, the other way round.
+    """
+    s = dot(x, tl.trans(y)) * (site.scale * LOG2E)
+    at = away - first
+    if F.bias:
+        s += near_bias(tables[0], h, first, at, site, F)
+    if F.key if TURNED else F.query:
+        mine = table(tables[2 if TURNED else 1], h, first, site, F)
+        s += tl.gather(dot(x, tl.trans(mine)), at, 1) * LOG2E
+    if F.query if TURNED else F.key:
+        theirs = table(tables[1 if TURNED else 2], h, first, site, F)
+        s += tl.gather(dot(theirs, tl.trans(y)), at, 0) * LOG2E
+    return s

@@ -1,0 +1,229 @@
+"""The Triton kernels equal eager in float64, outputs and all gradients; on a CPU interpreted."""
+
+import random
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+
+from anyformer.errors import BackendError
+from anyformer.ops import tiles as module
+from anyformer.ops.attend import attend, choose, refusal
+from anyformer.ops.eager import eager
+from anyformer.ops.mask import Causal, Documents, Mask, Padding, Window, both
+from anyformer.ops.plan import Plan
+from anyformer.ops.relative import Relative
+
+pytest.importorskip("triton", reason="tiles: Triton isn't installed")
+GPU = torch.cuda.is_available()
+WHERE = "cuda" if GPU else "cpu"
+
+
+@pytest.fixture(autouse=True)
+def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the interpreter a tile of 16 x 16 is enough to have several; a GPU has its own."""
+    if GPU:
+        return
+    from anyformer.ops.kernels import launch
+
+    small = {256: launch.Size(16, 16, 4, 1)}
+    for name in ("PLAIN", "VECTORS"):
+        monkeypatch.setattr(launch, name, dict.fromkeys(launch.PLAIN, small))
+    monkeypatch.setattr(launch, "PROGRAMS", 9)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Shapes and options of one comparison."""
+
+    heads: tuple[int, int] = (1, 1)
+    queries: int = 21
+    start: int = 0
+    after: int = 0  # keys behind the last query
+    lead: int = 0
+    size: tuple[int, int] = (12, 12)  # of q and k, and of v
+    width: int | None = None  # of the tables
+    reach: tuple[int, int] = (-5, 3)
+    terms: str = "bias"
+    shared: bool = False
+    causal: bool = False
+    window: int = 0
+    pads: str = ""
+    dtype: torch.dtype = torch.float32
+
+    @property
+    def batch(self) -> int:
+        return 2 if self.pads or GPU else 1
+
+    def mask(self) -> Mask | None:
+        keep = torch.ones(self.batch, self.queries + self.start + self.after, dtype=torch.bool)
+        keep[-1, -7:] = False
+        keep = keep.flip(1) if self.pads == "left" else keep
+        masks = [Causal()] * self.causal + [Window(self.window)] * bool(self.window)
+        return both([*masks, *([Padding(keep.to(WHERE))] if self.pads else [])])
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        (h, g), (d, e), rows = self.heads, self.size, self.reach[1] - self.reach[0] + 1
+        b, keys = self.batch, self.queries + self.start + self.after + self.lead
+        shapes = {"q": (b, h, self.queries, d), "k": (b, g, keys, d), "v": (b, g, keys, e)}
+        own, wide = 1 if self.shared else h, self.width or d
+        tables = {"bias": (h, rows), "query": (own, rows, wide), "key": (own, rows, wide)}
+        shapes |= {name: tables[name] for name in self.terms.split()}
+        scale = {"query": 0.4, "key": 0.4}
+        return {n: torch.randn(s, device=WHERE) * scale.get(n, 1.0) for n, s in shapes.items()}
+
+    def plan(self, given: dict[str, torch.Tensor]) -> Plan:
+        tables = {n: given[n] for n in ("bias", "query", "key") if n in given}
+        relative = Relative(*self.reach, **tables) if tables else None
+        return Plan(self.size[0] ** -0.5, self.mask(), relative, start=self.start, lead=self.lead)
+
+    def results(self, run, given: dict[str, torch.Tensor], dtype: torch.dtype):
+        leaves = {n: t.to(dtype).requires_grad_() for n, t in given.items()}
+        out = run(leaves["q"], leaves["k"], leaves["v"], self.plan(leaves))
+        weight = torch.cos(torch.arange(out.numel(), device=WHERE)).view_as(out)
+        found = torch.autograd.grad((out * weight.to(dtype)).sum(), list(leaves.values()))
+        return {"out": out.detach(), **dict(zip(leaves, found, strict=True))}
+
+
+def gaps(case: Case) -> dict[str, float]:
+    """How far kernels are from eager in float64, relative, for the output and each gradient."""
+    given = {n: t.to(case.dtype) for n, t in case.tensors().items()}
+    exact = case.results(eager, given, torch.float64)
+    ours = case.results(lambda q, k, v, p: attend(q, k, v, p, "tiles"), given, case.dtype)
+    assert all(t.isfinite().all() for t in ours.values())
+    far = lambda a, b: ((a.double() - b).norm() / b.norm().clamp(min=1e-9)).item()
+    return {name: far(ours[name], exact[name]) for name in exact}
+
+
+CASES = {
+    "no table, no mask": Case(terms="", after=4),
+    "bias": Case(after=11),
+    "T5": Case(causal=True, queries=37, reach=(-9, 0), heads=(2, 2)),
+    "ALiBi, to the last distance": Case((2, 1), causal=True, reach=(-20, 0)),
+    "window": Case(causal=True, window=6, queries=40, terms="bias query", reach=(-3, 0)),
+    "both sides' window, persistent keys": Case(window=9, lead=19, terms="bias key", after=5),
+    "left padding": Case(causal=True, pads="left", terms="bias"),
+    "Shaw": Case(terms="query", shared=True, queries=35),
+    "both sides' vectors": Case(terms="query key", shared=True, pads="right", heads=(2, 1)),
+    "Transformer-XL": Case(causal=True, start=18, terms="bias query", reach=(-38, 0)),
+    "narrower tables and values": Case(terms="query key", width=5, size=(20, 9), causal=True),
+    "everything": Case(
+        (2, 1), 21, 5, 3, 2, terms="bias query key", causal=True, window=17, pads="r"
+    ),
+    "one row of a table": Case(reach=(0, 0), terms="bias query", lead=3),
+    "rows on one side only": Case(reach=(2, 6), terms="bias key", causal=True, lead=2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_eager(name: str) -> None:
+    found = gaps(CASES[name])
+    assert max(found.values()) < 1e-5, found
+
+
+@pytest.mark.parametrize("name", ["T5", "both sides' vectors"])
+def test_equals_eager_in_bfloat16(name: str) -> None:
+    found = gaps(replace(CASES[name], dtype=torch.bfloat16))
+    assert max(found.values()) < 1e-2, found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("seed", range(60))
+def test_random_shapes_on_a_gpu(seed: int) -> None:
+    draw, low = random.Random(seed), random.Random(seed).choice([1, 7, 40, 128, 300])
+    size = draw.choice([8, 16, 40, 64, 80, 96, 128])
+    case = Case(
+        heads=draw.choice([(4, 4), (4, 2), (4, 1)]),
+        queries=draw.randint(2, 400),
+        start=draw.choice([0, 0, 33]),
+        after=draw.choice([0, 50]),
+        lead=draw.choice([0, 0, 5, 70]),
+        size=(size, draw.choice([size, max(8, size // 2)])),
+        reach=(-low, draw.choice([0, low])),
+        terms=draw.choice(
+            ["bias", "query", "key", "bias query", "query key", "bias query key", ""]
+        ),
+        shared=draw.random() < 0.5,
+        causal=draw.random() < 0.5,
+        window=draw.choice([0, 0, 30, 150]),
+        pads=draw.choice(["", "", "left", "right"]),
+        dtype=draw.choice([torch.float32, torch.bfloat16, torch.float16]),
+    )
+    found = gaps(case)
+    assert max(found.values()) < (1e-5 if case.dtype == torch.float32 else 1e-2), (case, found)
+
+
+def test_rows_without_a_key_give_zeros_and_no_gradient() -> None:
+    q, k, v = (torch.randn(2, 1, 18, 8, device=WHERE, requires_grad=True) for _ in "qkv")
+    keep = torch.ones(2, 18, dtype=torch.bool, device=WHERE)
+    keep[1] = False
+    out = attend(q, k, v, Plan(0.3, Padding(keep)), "tiles")
+    assert (out[1] == 0).all()
+    assert (out[0] != 0).any()
+    out.sum().backward()
+    for x in (q, k, v):
+        assert x.grad is not None
+        assert x.grad.isfinite().all()
+        assert (x.grad[1] == 0).all()
+
+
+def test_twice_the_same_gradients_bit_for_bit() -> None:
+    case = replace(CASES["Shaw"], terms="bias query key")
+    given = case.tensors()
+    run = lambda q, k, v, p: attend(q, k, v, p, "tiles")
+    one, two = (case.results(run, given, torch.float32) for _ in range(2))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo's
+def test_a_compiled_graph_has_no_break() -> None:
+    case = Case(terms="bias query", causal=True, window=9, lead=2)
+    given = case.tensors()
+    run = lambda q, k, v, p: attend(q, k, v, p, "tiles").sin()
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    one, two = (case.results(f, given, torch.float32) for f in (run, compiled))
+    for name in one:
+        torch.testing.assert_close(one[name], two[name])
+
+
+def test_says_what_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = (torch.randn(2, 2, 16, 8, device=WHERE) for _ in "qkv")
+    ids = torch.zeros(2, 16, dtype=torch.long)
+    says = lambda plan, *x: refusal("tiles", *(x or (q, k, v)), plan)
+    assert says(Plan(1.0, Causal() & Window(3))) is None
+    assert says(Plan(1.0, Documents(ids))) == "has no mask Documents"
+    assert "float32" in str(says(Plan(1.0), q.double(), k.double(), v.double()))
+    assert "one type" in str(says(Plan(1.0), q, k, v.half()))
+    assert "256" in str(says(Plan(1.0), *(torch.randn(1, 1, 4, 264, device=WHERE) for _ in "qkv")))
+    assert "host" in str(says(Plan(1.0, start=torch.zeros(1))))
+    with pytest.raises(BackendError, match="can't run the plan's dropout"):
+        attend(q, k, v, Plan(1.0, dropout=0.5), "tiles")
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    assert says(Plan(1.0), q.cpu(), k.cpu(), v.cpu()) == "runs on a GPU, or with TRITON_INTERPRET=1"
+    monkeypatch.setattr(module, "INSTALLED", False)
+    assert says(Plan(1.0)) == "needs Triton, which isn't installed"
+
+
+@pytest.mark.gpu
+def test_chosen_on_a_gpu_for_tables_that_learn() -> None:
+    q, k, v = (torch.randn(2, 4, 256, 64, device="cuda", dtype=torch.bfloat16) for _ in "qkv")
+    table = torch.randn(4, 129, device="cuda", requires_grad=True)
+    assert choose(q, k, v, Plan(0.1, Causal(), Relative(-128, 0, table))) == "tiles"
+    assert choose(q[:, :, :1], k, v, Plan(0.1, None, Relative(-128, 0, table))) != "tiles"
+
+
+@pytest.mark.gpu
+def test_memory_on_a_gpu_is_linear_in_the_length() -> None:
+    def peak(length: int) -> int:
+        q, k, v = (
+            torch.randn(1, 4, length, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+            for _ in "qkv"
+        )
+        rows = torch.randn(4, 65, 64, device="cuda", requires_grad=True)
+        torch.cuda.reset_peak_memory_stats()
+        plan = Plan(0.1, None, Relative(-32, 32, query=rows, key=rows))
+        attend(q, k, v, plan, "tiles").sum().backward()
+        return torch.cuda.max_memory_allocated()
+
+    peak(1024)
+    assert peak(8192) < 2.3 * peak(4096)
