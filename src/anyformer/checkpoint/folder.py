@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from anyformer.checkpoint.reader import Entry, Stored, entries_of
-from anyformer.errors import CheckpointError
+from anyformer.errors import CheckpointError, UnsafeError
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+HINT = ": save the model again, or give the folder that its weights are in"
 JSON_BYTES = 50_000_000  # an index of a hundred thousand tensors has ten
 
 
@@ -22,11 +23,13 @@ def inside(folder: Path, name: str, named_by: str = "") -> Path:
     """
     by = f"{folder / named_by} names {name!r}" if named_by else f"{folder / name} is a link"
     if Path(name).name != name:
-        raise CheckpointError(f"{by}, outside the folder: refused")
+        raise UnsafeError(
+            f"{by}, outside the folder: refused. Give a folder that holds all of its files"
+        )
     home, file = folder.resolve(), (folder / name).resolve()
     homes = [home, home.parents[1] / "blobs"] if home.parent.name == "snapshots" else [home]
     if not any(allowed in file.parents for allowed in homes):
-        raise CheckpointError(
+        raise UnsafeError(
             f"{folder / name} is a link to {file}, outside the folder: refused. Put the file "
             "itself there, or give the folder that it is in"
         )
@@ -55,7 +58,9 @@ def stored(folder: Path) -> Stored:
     if (folder / WEIGHTS).is_file():
         return Stored(entries_of(inside(folder, WEIGHTS)))
     if not (folder / INDEX).is_file():
-        raise CheckpointError(f"{folder} has neither {WEIGHTS} nor {INDEX}{instead(folder)}")
+        found = instead(folder)
+        error = UnsafeError if found else CheckpointError
+        raise error(f"{folder} has neither {WEIGHTS} nor {INDEX}{found or HINT}")
     placed = read_json(inside(folder, INDEX)).get("weight_map")
     if not isinstance(placed, dict) or not all(isinstance(v, str) for v in placed.values()):
         raise CheckpointError(f"{folder / INDEX} has no weight_map from keys to files")
@@ -63,11 +68,16 @@ def stored(folder: Path) -> Stored:
     for name in sorted(set(placed.values())):
         shard = inside(folder, name, INDEX)
         if not shard.is_file():
-            raise CheckpointError(f"{folder} lacks the shard {name} that {INDEX} names")
+            raise CheckpointError(
+                f"{folder} lacks the shard {name} that {INDEX} names. Download the folder again"
+            )
         held = entries_of(shard)
         twice = sorted(held.keys() & found.keys())
         if twice:
-            raise CheckpointError(f"{shard} holds {twice[0]!r}, which {found[twice[0]].file} has")
+            raise CheckpointError(
+                f"{shard} holds {twice[0]!r}, which {found[twice[0]].file} has too. Download or "
+                "save the folder again"
+            )
         found |= held
     lost = sorted(k for k, name in placed.items() if k not in found or found[k].file.name != name)
     if lost:

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from anyformer.checkpoint.folder import command
-from anyformer.errors import CheckpointError
+from anyformer.errors import CheckpointError, UnsafeError
 
 NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9_][\w.\-]{0,95})?")
 ABOUT = ["config.json", "anyformer.json", "generation_config.json", "preprocessor_config.json"]
@@ -84,7 +84,7 @@ def _fetched(name: str, revision: str | None, wanted: tuple[str, ...]) -> Path:
         said = " ".join(str(error).split())[:300]
         raise missing(f"the hub did not give {name!r}: {type(error).__name__}: {said}") from error
     if wanted == SAFE and not any(found.glob("*.safetensors")):
-        raise CheckpointError(
+        raise UnsafeError(
             f"the hub's {name!r} has no safetensors. If it has old weights (pytorch_model.bin), "
             f"they can run code: refused. {command(name, name.rpartition('/')[2])}"
         )

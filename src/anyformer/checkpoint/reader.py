@@ -36,6 +36,7 @@ DTYPES = {
 }
 PLACES = {str(d).removeprefix("torch."): d for d in DTYPES.values() if d.is_floating_point}
 HEADER = 100_000_000  # bytes that a header may have, as the format says
+MOST = 50_000  # tensors that a file may name
 AGAIN = "Download or save it again"
 NOT_WEIGHTS = {
     b"version https://git-lfs": "is a Git LFS pointer, not the weights: run `git lfs pull`",
@@ -61,7 +62,10 @@ class Place:
         if placed.untyped_storage().nbytes() != placed.nbytes:  # a part of a fused matrix
             placed = placed.clone()
         if not finite(placed):
-            was = "NaN or infinite numbers: the file is damaged or its training diverged"
+            was = (
+                "NaN or infinite numbers: the file is damaged or its training diverged. Download "
+                "it again, or take an earlier checkpoint"
+            )
             if finite(tensor):
                 was = f"numbers beyond {placed.dtype}: choose dtype='bfloat16' or 'float32'"
             raise CheckpointError(f"{what} holds {was}")
@@ -190,6 +194,8 @@ def entries_of(file: Path) -> dict[str, Entry]:
     if size == 0:
         raise CheckpointError(f"{file} is empty. {AGAIN}")
     header, begin = _header(file, size)
+    if len(header) > MOST:
+        raise CheckpointError(f"{file} names {len(header):,} tensors, beyond {MOST:,}. {AGAIN}")
     found = {key: _entry(file, key, about, begin) for key, about in header.items()}
     end = max((e.start + e.size for e in found.values()), default=begin)
     if end != size:

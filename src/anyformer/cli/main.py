@@ -49,14 +49,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     except AnyformerError as error:
         if "--debug" in words:
             traceback.print_exception(error)
-        print(f"anyformer: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        _say(str(error))
+        return error.status
     except KeyboardInterrupt:
         print("anyformer: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if "--debug" in words:
+            traceback.print_exception(error)
+        _say(f"{error}: look at the path, its permissions and the room on its disk")
+        return 2
+
+
+def _say(text: str) -> None:
+    """An error in one line; what a terminal would obey is written out."""
+    line = " ".join(text.split())
+    shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    print(f"anyformer: {''.join(shown)}", file=sys.stderr)
 
 
 def _run(words: list[str]) -> int:
