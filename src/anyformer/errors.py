@@ -57,6 +57,7 @@ def known_or_raise(
     names = list(known)
     if name in names:
         return name
+    name = name[:200]
     near = difflib.get_close_matches(name, names, 1, 0.5)
     if near:
         raise error(f"unknown {what} {name!r}; did you mean {near[0]!r}?")

@@ -171,7 +171,8 @@ def test_a_config_that_does_not_fit_is_named(tmp_path, fields, says):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("{", "is not JSON"), ("[]", "holds list"), ("{}", "has no model_type")]
+    ("text", "says"),
+    [("{", "not valid JSON"), ("[]", "holds list"), ("{}", "has no model_type")],
 )
 def test_a_broken_config_is_named(tmp_path, text, says):
     (tmp_path / "config.json").write_text(text)

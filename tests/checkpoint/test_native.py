@@ -165,8 +165,8 @@ def test_cut_weights_are_named(folder, size):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "not JSON"),
-        ('{"format": 1', "not JSON"),
+        ("", "not valid JSON"),
+        ('{"format": 1', "not valid JSON"),
         ("[]", "holds list, not an object"),
         ("{}", "has format None"),
         ('{"format": 99, "spec": {}}', "has format 99"),

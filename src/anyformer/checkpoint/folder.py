@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
 
 from anyformer.checkpoint.reader import Entry, Stored, entries_of
 from anyformer.errors import CheckpointError, UnsafeError
+from anyformer.spec import strict
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 HINT = ": save the model again, or give the folder that its weights are in"
-JSON_BYTES = 50_000_000  # an index of a hundred thousand tensors has ten
 
 
 def inside(folder: Path, name: str, named_by: str = "") -> Path:
@@ -38,18 +37,11 @@ def inside(folder: Path, name: str, named_by: str = "") -> Path:
 
 def read_json(file: Path) -> dict[str, Any]:
     """A JSON file that holds an object."""
-    try:
-        if file.stat().st_size > JSON_BYTES:
-            raise CheckpointError(f"{file} has more than {JSON_BYTES:,} bytes: refused")
-        found = json.loads(file.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"{file} is not JSON: {error}") from error
-    except OSError as error:
-        raise CheckpointError(f"can't read {file}: {error.strerror}") from error
+    found = strict.read(file, CheckpointError)
     if not isinstance(found, dict):
-        raise CheckpointError(f"{file} holds {type(found).__name__}, not an object of fields")
+        raise CheckpointError(
+            f"{file} holds {type(found).__name__}, not an object of fields. Save it again"
+        )
     return found
 
 

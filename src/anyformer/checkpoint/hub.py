@@ -47,12 +47,14 @@ def folder_of(
 ) -> Path:
     """The folder of a path or of a hub name, of which the wanted files are fetched."""
     path = Path(name).expanduser()
-    if path.exists():
+    if os.path.exists(path):  # of a name that is too long, too
         if revision is not None:
             raise CheckpointError(f"revision={revision!r} is for names of the hub; {path} is here")
         return path
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise CheckpointError(f"{_absent(path)}, and it is no name of the hub, as org/name is")
+        raise CheckpointError(
+            f"{_absent(path)}, and it is no name of the hub, as org/name is: give one"
+        )
     return _fetched(name, revision, wanted)
 
 
@@ -94,7 +96,7 @@ def _fetched(name: str, revision: str | None, wanted: tuple[str, ...]) -> Path:
 def _absent(path: Path) -> str:
     """That a folder is not there, and which of its neighbours may have been meant."""
     home = path.parent
-    beside = [p.name for p in home.iterdir() if p.is_dir()] if home.is_dir() else []
+    beside = [p.name for p in home.iterdir() if p.is_dir()] if os.path.isdir(home) else []
     near = difflib.get_close_matches(path.name, beside, 1, 0.6)
     hint = f" (did you mean {str(home / near[0])!r}?)" if near else ""
-    return f"there is no folder {str(path)!r}{hint}"
+    return f"there is no folder {str(path)[:200]!r}{hint}"

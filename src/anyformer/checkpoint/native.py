@@ -118,7 +118,8 @@ def _read_spec(file: Path) -> tuple[S.Model, Origin | None]:
     version = about.get("format")
     if version != FORMAT:
         raise CheckpointError(
-            f"{file} has format {version!r}; this version of anyformer reads {FORMAT}"
+            f"{file} has format {version!r}; this version of anyformer reads {FORMAT}: save "
+            "the model again, with the version that wrote it"
         )
     try:
         spec = S.from_dict(about.get("spec"))

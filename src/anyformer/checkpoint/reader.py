@@ -6,9 +6,7 @@ aligns its own, and a file that changes or breaks meanwhile is an error instead 
 
 from __future__ import annotations
 
-import json
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from anyformer.errors import CheckpointError, known_or_raise
+from anyformer.spec.strict import parsed
 
 DTYPES = {
     "BOOL": torch.bool,
@@ -221,20 +220,12 @@ def _header(file: Path, size: int) -> tuple[dict[str, Any], int]:
         opened.seek(8)
         text = opened.read(length)
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
+        header = parsed(text.decode("utf-8"))
+    except ValueError as error:
         raise CheckpointError(f"{file} has a broken header: {error}. {AGAIN}") from error
     if not isinstance(header, dict):
         raise CheckpointError(f"{file} has a header that names no tensors. {AGAIN}")
     return {key: about for key, about in header.items() if key != "__metadata__"}, 8 + length
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"{twice!r} stands there twice")
-    return found
 
 
 def _entry(file: Path, key: str, about: Any, begin: int) -> Entry:

@@ -60,7 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if "--debug" in words:
             traceback.print_exception(error)
-        _say(f"{error}: look at the path, its permissions and the room on its disk")
+        where = "" if error.filename is None else f": {str(error.filename)[:200]}"
+        _say(f"{error.strerror or error}{where}; give another path, or make room there")
         return 2
 
 

@@ -30,6 +30,7 @@ from anyformer.errors import TrainError
 from anyformer.model.model import Model, build
 from anyformer.objectives.base import Objective, Trainee
 from anyformer.recipes import recipe
+from anyformer.spec import strict
 from anyformer.train import card, log, optim, prepare, ranks, save
 from anyformer.train.lock import Lock
 from anyformer.train.loop import CHECKPOINTS, Loop, Position
@@ -40,6 +41,7 @@ from anyformer.train.step import Stepper
 SAME = ("spec", "objective", "data", "settings", "origin", "drawn")  # on every rank
 RECORD, MODEL, TOKENIZER, SPARE = "run.json", "model", "tokenizer", "spare.safetensors"
 SCORES = "scores.json"
+FORMAT = 1  # of run.json
 Pair = Samples | Sequence[Samples | None]  # training samples, or those and validation's
 Open = Callable[[Any], Pair]  # samples out of what a record says of their source
 
@@ -122,7 +124,7 @@ def train(
     bound = objective if isinstance(objective, Objective) else objective.bind(tokenizer, spec)
     found, validation = _pair(samples)
     record = {
-        "format": 1,
+        "format": FORMAT,
         "name": folder.name,
         "spec": S.to_dict(spec),
         "drawn": drawn,
@@ -189,12 +191,16 @@ def read(folder: Path) -> dict[str, Any]:
     importlib.import_module("anyformer.train.settings")
     if find_spec("anyformer.objectives.registry") is not None:
         importlib.import_module("anyformer.objectives.registry")
-    try:
-        return json.loads((folder / RECORD).read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise TrainError(f"{folder} is no run: it has no {RECORD}") from error
-    except ValueError as error:
-        raise TrainError(f"{folder / RECORD} can't be read: {error}") from error
+    if not (folder / RECORD).is_file():
+        raise TrainError(f"{folder} is no run: it has no {RECORD}; give a folder that has one")
+    record = strict.read(folder / RECORD, TrainError)
+    version = record.get("format") if isinstance(record, dict) else None
+    if version != FORMAT:
+        raise TrainError(
+            f"{folder / RECORD} has format {version!r}; this version of anyformer reads {FORMAT}: "
+            "use the version that made it"
+        )
+    return record
 
 
 def _run(job: Job, again: bool = False) -> Run:
