@@ -32,7 +32,7 @@ REMEDIES = (
     "did you mean", "known:", "download", "save ", "give ", "take ", "pass ", "choose", "use ",
     "put ", "leave ", "run `", "resume", "install", "convert", "must be", "needs", "takes",
     "make room", "lower", "set ", "ask ", "begin", "copy", "instead", "start", "wait",
-    "what works", "write a", "add ", "build ",
+    "what works", "write a", "add ", "build ", "split it", "name the", "try ", "unpack it",
 )  # fmt: skip
 
 
