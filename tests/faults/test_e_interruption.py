@@ -64,7 +64,7 @@ def test_e51_an_interrupt(tmp_path, monkeypatch):
 def test_e51_a_second_interrupt_ends_at_once(tmp_path, monkeypatch):
     signalled(monkeypatch, 4, signal.SIGINT, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        begun(tmp_path / "a")
+        begun(tmp_path / "a", saving=Saving(every=3, background=False))
     monkeypatch.undo()
     assert save.newest(tmp_path / "a" / "checkpoints", pytest.fail) == 3
     assert resume(tmp_path / "a", Numbers(10)).steps == 8
