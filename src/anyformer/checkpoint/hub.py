@@ -81,7 +81,7 @@ def _fetched(name: str, revision: str | None, wanted: tuple[str, ...]) -> Path:
         raise missing(why) from error
     except errors.LocalEntryNotFoundError as error:
         why = f"{name!r} is not in the hub's cache, and the hub can't be reached or is switched off"
-        raise missing(f"{why} (HF_HUB_OFFLINE)") from error
+        raise missing(f"{why} (HF_HUB_OFFLINE): connect, or give a folder") from error
     except (errors.HfHubHTTPError, errors.HFValidationError, OSError, ValueError) as error:
         said = " ".join(str(error).split())[:300]
         raise missing(f"the hub did not give {name!r}: {type(error).__name__}: {said}") from error

@@ -31,7 +31,7 @@ from anyformer.model.model import Model, build
 from anyformer.objectives.base import Objective, Trainee
 from anyformer.recipes import recipe
 from anyformer.spec import strict
-from anyformer.train import card, log, optim, prepare, ranks, save
+from anyformer.train import card, log, optim, prepare, ranks, room, save
 from anyformer.train.lock import Lock
 from anyformer.train.loop import CHECKPOINTS, Loop, Position
 from anyformer.train.progress import Progress
@@ -225,6 +225,10 @@ def _run(job: Job, again: bool = False) -> Run:
         if ranks.rank() == 0:
             export(job.folder, job.model.origin, loop.at)
         ranks.barrier()
+    except (RuntimeError, MemoryError) as error:
+        if not room.out_of_memory(error):
+            raise
+        raise TrainError(room.advice(trainee, settings, device)) from error
     except OSError as error:
         raise TrainError(
             f"{error}; what was saved in {job.folder} is intact: put it right, and resume"
