@@ -7,11 +7,15 @@ a module with `EXAMPLE`, `arguments(parser)` and `run(args)`.
 from __future__ import annotations
 
 import argparse
+import difflib
+import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 import anyformer
 from anyformer.errors import AnyformerError, known_or_raise
@@ -44,6 +48,9 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what a terminal can't show is written out
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _run(words)
     except AnyformerError as error:
@@ -97,7 +104,7 @@ def _verb(name: str, words: list[str]) -> int:
 
 def _parser(name: str, description: str, example: str) -> argparse.ArgumentParser:
     lines = "\n".join(f"  {line}" for line in example.splitlines())
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=name,
         description=description,
         epilog=f"example:\n{lines}",
@@ -106,6 +113,19 @@ def _parser(name: str, description: str, example: str) -> argparse.ArgumentParse
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that names the nearest flag or value where one is not known."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the error, and end."""
+        wrong = re.search(r"(?:unrecognized arguments: |invalid choice: ')([^\s'=]+)", message)
+        known = [flag for action in self._actions for flag in action.option_strings]
+        known += [str(c) for action in self._actions for c in action.choices or ()]
+        near = difflib.get_close_matches(wrong[1], known, 1, 0.6) if wrong else []
+        hint = f"; did you mean {near[0]}?" if near else f"; `{self.prog} -h` lists what it takes"
+        super().error("".join(c if c.isprintable() else repr(c)[1:-1] for c in message) + hint)
 
 
 class _Version(argparse.Action):

@@ -32,7 +32,7 @@ from anyformer.objectives.base import Objective, Trainee
 from anyformer.recipes import recipe
 from anyformer.spec import strict
 from anyformer.train import card, log, optim, prepare, ranks, room, save
-from anyformer.train.lock import Lock
+from anyformer.train.lock import FILE, Lock
 from anyformer.train.loop import CHECKPOINTS, Loop, Position
 from anyformer.train.progress import Progress
 from anyformer.train.settings import Settings, Spreading, check
@@ -119,6 +119,9 @@ def train(
     held = ranks.from_first((folder / RECORD).exists())
     if held and not ranks.restarted():
         raise TrainError(f"{folder} holds a run: resume it, or give another folder")
+    strange = ranks.from_first(None if held else _strange(folder))
+    if strange is not None:
+        raise TrainError(f"{folder} is not empty, it holds {strange}: give another folder")
     drawn = not isinstance(model, Model)
     spec = model.spec if isinstance(model, Model) else _spec(model)
     bound = objective if isinstance(objective, Objective) else objective.bind(tokenizer, spec)
@@ -321,6 +324,14 @@ def _pair(samples: Pair) -> tuple[Samples, Samples | None]:
 def _data(samples: Samples, validation: Samples | None) -> dict[str, Any]:
     told = lambda s: None if s is None else {"fingerprint": s.fingerprint, "size": s.size}
     return {"train": told(samples), "validation": told(validation)}
+
+
+def _strange(folder: Path) -> str | None:
+    """What a folder holds that no run which was cut short has left there."""
+    if not folder.is_dir():
+        return None
+    left = {FILE, TOKENIZER, SPARE, f".{RECORD}.tmp"}
+    return next((p.name for p in sorted(folder.iterdir()) if p.name not in left), None)
 
 
 def _same_run(folder: Path, record: dict[str, Any]) -> bool:
