@@ -27,7 +27,7 @@ from anyformer.model.model import Model
 SIZES = {"dim": 8, "depth": 2, "heads": 2, "vocab": 31, "length": 16}
 CONFIG, SPEC = "config.json", "anyformer.json"
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
-SECONDS = 5.0  # that a refusal may take on a slow machine; most take milliseconds
+SECONDS = 20.0  # that a refusal may take on a busy machine; most take milliseconds
 REMEDIES = (
     "did you mean", "known:", "download", "save ", "give ", "take ", "pass ", "choose", "use ",
     "put ", "leave ", "run `", "resume", "install", "convert", "must be", "needs", "takes",

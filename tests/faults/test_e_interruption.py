@@ -142,18 +142,19 @@ def test_e53_killed_between_any_two_operations_of_a_save(tmp_path, monkeypatch):
     assert last == 3
 
 
+@pytest.mark.slow  # tests/train/test_resume.py has three kills of each kind in the default run
 def test_e53_killed_for_good(tmp_path):
-    """Real SIGKILLs, two of them; `-m slow` has forty, `tests.train.nursery` as many as asked."""
+    """Real SIGKILLs; `tests.train.nursery` sends as many as asked."""
     path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     done = subprocess.run(
-        [sys.executable, "-m", "tests.train.nursery", str(tmp_path), "2", "5", "call"],
+        [sys.executable, "-m", "tests.train.nursery", str(tmp_path), "9", "5", "call"],
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"hit [12]", done.stdout)
+    assert re.search(r"hit [1-9]", done.stdout)
     assert_same(tmp_path / "whole", tmp_path / "cut")
 
 

@@ -50,9 +50,9 @@ def stored(folder: Path) -> Stored:
     if (folder / WEIGHTS).is_file():
         return Stored(entries_of(inside(folder, WEIGHTS)))
     if not (folder / INDEX).is_file():
-        found = instead(folder)
-        error = UnsafeError if found else CheckpointError
-        raise error(f"{folder} has neither {WEIGHTS} nor {INDEX}{found or HINT}")
+        pickled = instead(folder)
+        error = UnsafeError if pickled else CheckpointError
+        raise error(f"{folder} has neither {WEIGHTS} nor {INDEX}{pickled or HINT}")
     placed = read_json(inside(folder, INDEX)).get("weight_map")
     if not isinstance(placed, dict) or not all(isinstance(v, str) for v in placed.values()):
         raise CheckpointError(f"{folder / INDEX} has no weight_map from keys to files")
