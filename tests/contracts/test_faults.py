@@ -10,7 +10,7 @@ from tests.faults.table import case_of, on_the_page
 HOME = Path(__file__).resolve().parents[1] / "faults"
 
 
-def tested() -> set[str]:
+def cases_with_tests() -> set[str]:
     """The cases that have tests, by the names of functions and of parameters."""
     found: set[str | None] = set()
     for file in HOME.glob("test_*.py"):
@@ -24,7 +24,7 @@ def tested() -> set[str]:
 
 
 def test_every_case_has_a_test_and_every_test_a_case():
-    assert tested() == CASES.keys()
+    assert cases_with_tests() == CASES.keys()
 
 
 def test_the_page_has_every_case_and_no_other():

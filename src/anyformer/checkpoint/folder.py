@@ -21,7 +21,7 @@ def inside(folder: Path, name: str, named_by: str = "") -> Path:
     Snapshots in the cache of Hugging Face's hub are links to ../../blobs: these are followed.
     """
     by = f"{folder / named_by} names {name!r}" if named_by else f"{folder / name} is a link"
-    if Path(name).name != name:
+    if Path(name).name != name or not name.isprintable():
         raise UnsafeError(
             f"{by}, outside the folder: refused. Give a folder that holds all of its files"
         )
