@@ -28,14 +28,14 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def text_of(path: Path, error: type[AnyformerError], most: int = MOST) -> str:
+def text_of(path: Path, error: type[AnyformerError]) -> str:
     """The text of an ordinary file that is not too large."""
     try:
         if path.exists() and not path.is_file():
             kind = "a folder" if path.is_dir() else "no ordinary file"
             raise error(f"can't read {path}: it is {kind}; give a file")
-        if path.stat().st_size > most:
-            raise error(f"{path} has more than {most:,} bytes: give a file of text")
+        if path.stat().st_size > MOST:
+            raise error(f"{path} has more than {MOST:,} bytes: give a file of text")
         return path.read_text("utf-8")
     except UnicodeDecodeError as problem:
         raise error(f"can't read {path}: it is not text in UTF-8; save it as such") from problem
