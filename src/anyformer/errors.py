@@ -9,6 +9,8 @@ from collections.abc import Iterable
 class AnyformerError(Exception):
     """The base of every error that anyformer raises on purpose."""
 
+    status = 2  # that the command ends with
+
 
 class SpecError(AnyformerError, ValueError):
     """A model description that can't be: an unknown name, a bad value or a bad combination."""
@@ -24,6 +26,12 @@ class BackendError(AnyformerError, ValueError):
 
 class CheckpointError(AnyformerError, ValueError):
     """A file or folder that can't be read as a model."""
+
+
+class UnsafeError(CheckpointError):
+    """A file or folder that could run code or leads elsewhere: refused, whatever it holds."""
+
+    status = 3
 
 
 class TrainError(AnyformerError, RuntimeError):
@@ -49,6 +57,7 @@ def known_or_raise(
     names = list(known)
     if name in names:
         return name
+    name = name[:200]
     near = difflib.get_close_matches(name, names, 1, 0.5)
     if near:
         raise error(f"unknown {what} {name!r}; did you mean {near[0]!r}?")

@@ -258,7 +258,7 @@ def test_code_of_a_folder_is_never_run(single, tmp_path, caplog):
         ({"num_attention_heads": 0}, "heads"),
         ({"vocab_size": -1}, "vocab"),
         ({"vocab_size": 10**12}, "of shape"),
-        ({"num_hidden_layers": 10**9}, "asks for 1000000000 layers"),
+        ({"num_hidden_layers": 10**9}, "at most 10000, not 1000000000"),
         ({"id2label": 5, "architectures": ["BertForSequenceClassification"]}, ""),
         ({"hidden_act": "swish_glue"}, "activation"),
         ({"hidden_act": ["gelu"]}, "activation"),
@@ -273,16 +273,16 @@ def test_a_config_that_can_not_be(single, fields, pattern):
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a": 1,}', b"// x\n{}"]
+    "text", [b"", b"{", b"[" * 100_000, b'{"a": 1,}', b"// x\n{}", b'{"a": 1, "a": 2}']
 )
 def test_a_config_that_is_not_json(single, text):
     (single / CONFIG).write_bytes(text)
-    assert_says(single, CONFIG, "is not JSON")
+    assert_says(single, CONFIG, "is not valid JSON")
 
 
 def test_a_huge_config_is_not_read(single, monkeypatch):
-    monkeypatch.setattr("anyformer.checkpoint.folder.JSON_BYTES", 100)
-    assert_says(single, CONFIG, "more than 100 bytes: refused")
+    monkeypatch.setattr("anyformer.spec.strict.MOST", 100)
+    assert_says(single, CONFIG, "more than 100 bytes")
 
 
 def test_many_unknown_keys_are_refused_fast(single):
@@ -302,7 +302,7 @@ def test_a_failed_write_leaves_the_old_folder(single, monkeypatch):
         save_file(tensors, path, about)
 
     monkeypatch.setattr("anyformer.checkpoint.native.save_file", broken)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(CheckpointError, match="can't be written: disk full"):
         tiny().save_pretrained(single, max_shard_size="2KB")
     assert {f.name: f.read_bytes() for f in single.iterdir()} == before
 

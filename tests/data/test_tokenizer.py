@@ -90,7 +90,7 @@ def test_threads_do_not_share_a_cut(bert):
         (lambda t: t("a", padding="max_length"), "max_length"),
         (lambda t: t("a", padding=True, side="top"), "side"),
         (lambda t: t("a", also=["offsets"]), "offset_mapping"),
-        (lambda t: t("lone \ud800"), "encoded"),
+        (lambda t: t("lone \ud800"), "surrogates"),
         (lambda t: t.decode([5, -100]), "-100"),
         (lambda t: t.with_roles(pad="nowhere"), "nowhere"),
         (lambda t: t.with_roles(padding="[PAD]"), "did you mean 'pad'"),

@@ -100,7 +100,7 @@ def test_paths_change_the_spec_after_the_options():
         ("bert", {"stack.dept": 3}, "did you mean 'depth'"),
         ("bert", {"stac.depth": 3}, "unknown option of recipe 'bert' 'stac.depth'"),
         ("bert", {"depth": "six"}, "bert: depth takes an int, not 'six'"),
-        ("bert", {"depth": 0}, "bert: depth must be at least 1, not 0"),
+        ("bert", {"depth": 0}, "bert: depth must be at least 1 and at most 10000, not 0"),
         ("gpt2", {"dropout": 2.0}, "at most 1"),
         ("vit", {"patch": 0}, "vit: patch must be at least 1"),
         ("vit", {"patch": 15}, "choose a patch size that divides the image size"),

@@ -290,5 +290,5 @@ def test_a_real_limit_of_the_disk(tmp_path):
 
 def test_the_record_is_read_or_named(tmp_path):
     (tmp_path / runs.RECORD).write_text("{")
-    with pytest.raises(TrainError, match="can't be read"):
+    with pytest.raises(TrainError, match="not valid JSON"):
         runs.read(tmp_path)

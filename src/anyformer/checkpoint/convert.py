@@ -39,7 +39,9 @@ def source(name: str) -> Source:
         raise CheckpointError(f"{folder} is a file: give the folder that it is in")
     own = (folder / native.SPEC).is_file()
     if not own and not (folder / huggingface.CONFIG).is_file():
-        raise CheckpointError(f"{folder} has neither {huggingface.CONFIG} nor {native.SPEC}")
+        raise CheckpointError(
+            f"{folder} has neither {huggingface.CONFIG} nor {native.SPEC}: give a model's folder"
+        )
     safe = any((folder / file).is_file() for file in (folders.WEIGHTS, folders.INDEX))
     old = not own and not safe and pickles.there(folder)
     return Source(folder, own, pickles.stored(folder) if old else folders.stored(folder))

@@ -60,7 +60,9 @@ def check(model: Model, rows: list[keymap.Row], found: Stored, where: str) -> No
     if problems:
         more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         listed = "; ".join(problems[:SHOWN])
-        raise CheckpointError(f"{listed}{more}. The weights don't fit {where}")
+        raise CheckpointError(
+            f"{listed}{more}. The weights don't fit {where}: take both of one model"
+        )
 
 
 def _unlike(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 from typing import Any
 
 from anyformer.checkpoint.reader import Entry, Stored, entries_of
-from anyformer.errors import CheckpointError
+from anyformer.errors import CheckpointError, UnsafeError
+from anyformer.spec import strict
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-JSON_BYTES = 50_000_000  # an index of a hundred thousand tensors has ten
+HINT = ": save the model again, or give the folder that its weights are in"
 
 
 def inside(folder: Path, name: str, named_by: str = "") -> Path:
@@ -21,12 +21,14 @@ def inside(folder: Path, name: str, named_by: str = "") -> Path:
     Snapshots in the cache of Hugging Face's hub are links to ../../blobs: these are followed.
     """
     by = f"{folder / named_by} names {name!r}" if named_by else f"{folder / name} is a link"
-    if Path(name).name != name:
-        raise CheckpointError(f"{by}, outside the folder: refused")
+    if Path(name).name != name or not name.isprintable():
+        raise UnsafeError(
+            f"{by}, outside the folder: refused. Give a folder that holds all of its files"
+        )
     home, file = folder.resolve(), (folder / name).resolve()
     homes = [home, home.parents[1] / "blobs"] if home.parent.name == "snapshots" else [home]
     if not any(allowed in file.parents for allowed in homes):
-        raise CheckpointError(
+        raise UnsafeError(
             f"{folder / name} is a link to {file}, outside the folder: refused. Put the file "
             "itself there, or give the folder that it is in"
         )
@@ -35,18 +37,11 @@ def inside(folder: Path, name: str, named_by: str = "") -> Path:
 
 def read_json(file: Path) -> dict[str, Any]:
     """A JSON file that holds an object."""
-    try:
-        if file.stat().st_size > JSON_BYTES:
-            raise CheckpointError(f"{file} has more than {JSON_BYTES:,} bytes: refused")
-        found = json.loads(file.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"{file} is not JSON: {error}") from error
-    except OSError as error:
-        raise CheckpointError(f"can't read {file}: {error.strerror}") from error
+    found = strict.read(file, CheckpointError)
     if not isinstance(found, dict):
-        raise CheckpointError(f"{file} holds {type(found).__name__}, not an object of fields")
+        raise CheckpointError(
+            f"{file} holds {type(found).__name__}, not an object of fields. Save it again"
+        )
     return found
 
 
@@ -55,7 +50,9 @@ def stored(folder: Path) -> Stored:
     if (folder / WEIGHTS).is_file():
         return Stored(entries_of(inside(folder, WEIGHTS)))
     if not (folder / INDEX).is_file():
-        raise CheckpointError(f"{folder} has neither {WEIGHTS} nor {INDEX}{instead(folder)}")
+        pickled = instead(folder)
+        error = UnsafeError if pickled else CheckpointError
+        raise error(f"{folder} has neither {WEIGHTS} nor {INDEX}{pickled or HINT}")
     placed = read_json(inside(folder, INDEX)).get("weight_map")
     if not isinstance(placed, dict) or not all(isinstance(v, str) for v in placed.values()):
         raise CheckpointError(f"{folder / INDEX} has no weight_map from keys to files")
@@ -63,11 +60,16 @@ def stored(folder: Path) -> Stored:
     for name in sorted(set(placed.values())):
         shard = inside(folder, name, INDEX)
         if not shard.is_file():
-            raise CheckpointError(f"{folder} lacks the shard {name} that {INDEX} names")
+            raise CheckpointError(
+                f"{folder} lacks the shard {name} that {INDEX} names. Download the folder again"
+            )
         held = entries_of(shard)
         twice = sorted(held.keys() & found.keys())
         if twice:
-            raise CheckpointError(f"{shard} holds {twice[0]!r}, which {found[twice[0]].file} has")
+            raise CheckpointError(
+                f"{shard} holds {twice[0]!r}, which {found[twice[0]].file} has too. Download or "
+                "save the folder again"
+            )
         found |= held
     lost = sorted(k for k, name in placed.items() if k not in found or found[k].file.name != name)
     if lost:

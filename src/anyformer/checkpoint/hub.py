@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 from anyformer.checkpoint.folder import command
-from anyformer.errors import CheckpointError
+from anyformer.errors import CheckpointError, UnsafeError
 
 NAME = re.compile(r"[A-Za-z0-9][\w.\-]{0,95}(/[A-Za-z0-9_][\w.\-]{0,95})?")
 ABOUT = [
@@ -53,12 +53,14 @@ def folder_of(
 ) -> Path:
     """The folder of a path or of a hub name, of which the wanted files are fetched."""
     path = Path(name).expanduser()
-    if path.exists():
+    if os.path.exists(path):  # of a name that is too long, too
         if revision is not None:
             raise CheckpointError(f"revision={revision!r} is for names of the hub; {path} is here")
         return path
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise CheckpointError(f"{_absent(path)}, and it is no name of the hub, as org/name is")
+        raise CheckpointError(
+            f"{_absent(path)}, and it is no name of the hub, as org/name is: give one"
+        )
     return _fetched(name, revision, wanted)
 
 
@@ -85,12 +87,12 @@ def _fetched(name: str, revision: str | None, wanted: tuple[str, ...]) -> Path:
         raise missing(why) from error
     except errors.LocalEntryNotFoundError as error:
         why = f"{name!r} is not in the hub's cache, and the hub can't be reached or is switched off"
-        raise missing(f"{why} (HF_HUB_OFFLINE)") from error
+        raise missing(f"{why} (HF_HUB_OFFLINE): connect, or give a folder") from error
     except (errors.HfHubHTTPError, errors.HFValidationError, OSError, ValueError) as error:
         said = " ".join(str(error).split())[:300]
         raise missing(f"the hub did not give {name!r}: {type(error).__name__}: {said}") from error
     if wanted == SAFE and not any(found.glob("*.safetensors")):
-        raise CheckpointError(
+        raise UnsafeError(
             f"the hub's {name!r} has no safetensors. If it has old weights (pytorch_model.bin), "
             f"they can run code: refused. {command(name, name.rpartition('/')[2])}"
         )
@@ -100,7 +102,7 @@ def _fetched(name: str, revision: str | None, wanted: tuple[str, ...]) -> Path:
 def _absent(path: Path) -> str:
     """That a folder is not there, and which of its neighbours may have been meant."""
     home = path.parent
-    beside = [p.name for p in home.iterdir() if p.is_dir()] if home.is_dir() else []
+    beside = [p.name for p in home.iterdir() if p.is_dir()] if os.path.isdir(home) else []
     near = difflib.get_close_matches(path.name, beside, 1, 0.6)
     hint = f" (did you mean {str(home / near[0])!r}?)" if near else ""
-    return f"there is no folder {str(path)!r}{hint}"
+    return f"there is no folder {str(path)[:200]!r}{hint}"

@@ -27,7 +27,6 @@ __all__ = ["CONFIG", "Origin", "load", "read_config", "save"]
 CONFIG = "config.json"
 CODE = ("auto_map", "trust_remote_code", "custom_pipelines", "_attn_implementation_internal")
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-DEEPEST = 10_000  # layers; a file that asks for more is not looked at
 log = logging.getLogger("anyformer")
 assert families  # importing it makes the families known
 
@@ -95,9 +94,6 @@ def family_of(config: Config, file: Path) -> Family:
 
 def _empty(family: Family, config: Config, task: str, file: Path) -> Model:
     """The model that config.json describes, with shapes alone."""
-    depth = max((f.value(config) for f in family.fields if f.option == "depth"), default=0)
-    if isinstance(depth, int) and depth > DEEPEST:
-        raise CheckpointError(f"{file} asks for {depth} layers, beyond {DEEPEST}: refused")
     try:
         return empty(family.spec_of(config, task))
     except AnyformerError as error:

@@ -19,6 +19,8 @@ from anyformer.spec import Stack
 
 Tensors = list[Tensor]
 SHOWN = 5  # keys that an error lists
+LONGEST = 200  # characters of a name that an error shows
+REMEDY = "Take config.json and weights of one model, or name the head that is there by task="
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,9 @@ def load(
             used |= set(item.theirs)
     known = {key for item in rows for key in item.theirs}
     complain(f"{where} holds keys that this family has no row for", set(theirs) - used, known)
-    complain(f"{where} lacks what the model needs", set(wanted) - found.keys(), found)
+    missing = set(wanted) - found.keys()
+    gone = {k for item in rows if missing & set(item.ours) for k in item.theirs} - theirs.keys()
+    complain(f"{where} lacks what the model needs", gone or missing, set(theirs) or found)
     return found
 
 
@@ -174,4 +178,5 @@ def complain(what: str, keys: set[str], known: Iterable[str]) -> None:
     near = difflib.get_close_matches(listed[0], list(known), 1, 0.5)
     more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
     hint = f"; nearest to the first: {near[0]!r}" if near else ""
-    raise CheckpointError(f"{what}: {', '.join(map(repr, listed[:SHOWN]))}{more}{hint}")
+    names = ", ".join(repr(key[:LONGEST]) for key in listed[:SHOWN])
+    raise CheckpointError(f"{what}: {names}{more}{hint}. {REMEDY}")

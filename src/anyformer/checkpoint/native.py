@@ -23,7 +23,7 @@ from anyformer.checkpoint.fill import Watch, check, empty, fill, nothing
 from anyformer.checkpoint.folder import INDEX, PICKLES, WEIGHTS
 from anyformer.checkpoint.keymap import row
 from anyformer.checkpoint.reader import Place
-from anyformer.errors import AnyformerError, CheckpointError
+from anyformer.errors import AnyformerError, CheckpointError, UnsafeError
 from anyformer.model.model import Model
 
 FORMAT = 1  # of anyformer.json
@@ -89,14 +89,16 @@ def _native_folder(name: str | os.PathLike[str]) -> Path:
     if folder.is_file():
         if folder.suffix in PICKLES:
             told = f"{folders.command(folder.parent)}. {WORKS}"
-            raise CheckpointError(f"{folder} is a pickle, which can run code: refused. {told}")
+            raise UnsafeError(f"{folder} is a pickle, which can run code: refused. {told}")
         raise CheckpointError(f"{folder} is a file: give the folder that it is in. {WORKS}")
     has = lambda *names: any((folder / name).is_file() for name in names)
     missing = [
         name for name, there in ((SPEC, has(SPEC)), (WEIGHTS, has(WEIGHTS, INDEX))) if not there
     ]
     if missing:
-        raise CheckpointError(f"{folder} has no {' and no '.join(missing)}{_instead(folder)}")
+        pickled = SPEC in missing and folders.instead(folder)
+        error = UnsafeError if pickled else CheckpointError
+        raise error(f"{folder} has no {' and no '.join(missing)}{_instead(folder)}")
     return folder
 
 
@@ -116,7 +118,8 @@ def _read_spec(file: Path) -> tuple[S.Model, Origin | None]:
     version = about.get("format")
     if version != FORMAT:
         raise CheckpointError(
-            f"{file} has format {version!r}; this version of anyformer reads {FORMAT}"
+            f"{file} has format {version!r}; this version of anyformer reads {FORMAT}: save "
+            "the model again, with the version that wrote it"
         )
     try:
         spec = S.from_dict(about.get("spec"))
@@ -151,7 +154,9 @@ def _same_keys(ours: list[str], theirs: list[str], file: Path) -> None:
     found = [f"lacks {key!r}{_nearest(key, spare)}" for key in lacks]
     found += [f"holds {key!r}, unknown to the model{_nearest(key, ours)}" for key in holds]
     more = f"; and {number - SHOWN} more" if number > SHOWN else ""
-    raise CheckpointError(f"{file} {'; '.join(found)}{more}. It doesn't fit {SPEC}")
+    raise CheckpointError(
+        f"{file} {'; '.join(found)}{more}. It doesn't fit {SPEC}: save the model again"
+    )
 
 
 def _nearest(key: str, known: Iterable[str]) -> str:

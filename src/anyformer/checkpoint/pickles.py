@@ -16,7 +16,7 @@ from torch import Tensor
 
 from anyformer.checkpoint.folder import inside, read_json
 from anyformer.checkpoint.reader import Stored
-from anyformer.errors import CheckpointError
+from anyformer.errors import CheckpointError, UnsafeError
 
 WEIGHTS, INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 
@@ -77,7 +77,7 @@ def _read(file: Path) -> dict[str, Unpickled]:
     try:
         found = _load(file)
     except pickle.UnpicklingError as error:
-        raise CheckpointError(
+        raise UnsafeError(
             f"{file} holds more than tensors, and that could run code: refused. Ask its author for "
             "safetensors"
         ) from error

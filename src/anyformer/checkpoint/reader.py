@@ -6,9 +6,7 @@ aligns its own, and a file that changes or breaks meanwhile is an error instead 
 
 from __future__ import annotations
 
-import json
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from anyformer.errors import CheckpointError, known_or_raise
+from anyformer.spec.strict import parsed
 
 DTYPES = {
     "BOOL": torch.bool,
@@ -36,6 +35,7 @@ DTYPES = {
 }
 PLACES = {str(d).removeprefix("torch."): d for d in DTYPES.values() if d.is_floating_point}
 HEADER = 100_000_000  # bytes that a header may have, as the format says
+MOST = 50_000  # tensors that a file may name
 AGAIN = "Download or save it again"
 NOT_WEIGHTS = {
     b"version https://git-lfs": "is a Git LFS pointer, not the weights: run `git lfs pull`",
@@ -61,7 +61,10 @@ class Place:
         if placed.untyped_storage().nbytes() != placed.nbytes:  # a part of a fused matrix
             placed = placed.clone()
         if not finite(placed):
-            was = "NaN or infinite numbers: the file is damaged or its training diverged"
+            was = (
+                "NaN or infinite numbers: the file is damaged or its training diverged. Download "
+                "it again, or take an earlier checkpoint"
+            )
             if finite(tensor):
                 was = f"numbers beyond {placed.dtype}: choose dtype='bfloat16' or 'float32'"
             raise CheckpointError(f"{what} holds {was}")
@@ -190,6 +193,8 @@ def entries_of(file: Path) -> dict[str, Entry]:
     if size == 0:
         raise CheckpointError(f"{file} is empty. {AGAIN}")
     header, begin = _header(file, size)
+    if len(header) > MOST:
+        raise CheckpointError(f"{file} names {len(header):,} tensors, beyond {MOST:,}. {AGAIN}")
     found = {key: _entry(file, key, about, begin) for key, about in header.items()}
     end = max((e.start + e.size for e in found.values()), default=begin)
     if end != size:
@@ -215,20 +220,12 @@ def _header(file: Path, size: int) -> tuple[dict[str, Any], int]:
         opened.seek(8)
         text = opened.read(length)
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
+        header = parsed(text.decode("utf-8"))
+    except ValueError as error:
         raise CheckpointError(f"{file} has a broken header: {error}. {AGAIN}") from error
     if not isinstance(header, dict):
         raise CheckpointError(f"{file} has a header that names no tensors. {AGAIN}")
     return {key: about for key, about in header.items() if key != "__metadata__"}, 8 + length
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"{twice!r} stands there twice")
-    return found
 
 
 def _entry(file: Path, key: str, about: Any, begin: int) -> Entry:

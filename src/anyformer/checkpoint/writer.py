@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from torch import Tensor
 
 from anyformer.checkpoint.folder import INDEX, WEIGHTS
@@ -82,11 +83,11 @@ def write(
     """Write a folder whole, or leave what was there."""
     if home.exists() and not home.is_dir():
         raise CheckpointError(f"{home} is a file: give a folder to save to")
-    home.mkdir(parents=True, exist_ok=True)
     if len(files) > 1:
         about = {INDEX: _index(files)} | about
     staged: dict[Path, Path] = {}
     try:
+        home.mkdir(parents=True, exist_ok=True)
         for name, units in files.items():
             beside = staged.setdefault(home / name, _beside(home / name))
             save(_made(units), beside, {"format": "pt"})
@@ -95,6 +96,11 @@ def write(
             beside = staged.setdefault(home / name, _beside(home / name))
             beside.write_text(json.dumps(text, indent=2) + "\n", "utf-8")
         _put(home, staged)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(
+            f"{home} can't be written: {error}. Make room, or give a folder that can be; what was "
+            "there is as it was"
+        ) from error
     finally:
         for beside in staged.values():
             beside.unlink(missing_ok=True)

@@ -19,6 +19,7 @@ anyformer generate my-t5/ "translate English to German: Hello" --num-beams 4
 anyformer generate my-gpt2/ --chat --stop "User:"
 cat story.txt | anyformer generate my-gpt2/ - --max-new-tokens 300"""
 
+NEW = 200  # tokens that are written, where there is room
 NUMBERS = {  # flags of numbers, and what they say
     "--temperature": "draw tokens, bolder above 1 and safer below",
     "--top-p": "draw from the likeliest tokens that together have this probability",
@@ -46,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "prompt", metavar="PROMPT", nargs="?", help="what is continued; -, or none: standard input"
     )
-    parser.add_argument("--max-new-tokens", type=int, default=200, help="(default: 200)")
+    parser.add_argument("--max-new-tokens", type=int, default=NEW, help=f"(default: {NEW})")
     for kind, flags in ((float, NUMBERS), (int, COUNTS)):
         for flag, says in flags.items():
             parser.add_argument(flag, type=kind, help=says)
@@ -79,6 +80,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--chat writes one text as it comes: leave beams, texts and draft out")
     if args.decoder != "auto" and (args.chat or args.draft):
         raise InputError("--chat and --draft have decoders of their own: leave --decoder out")
+    if args.max_new_tokens < 1:
+        raise InputError(f"--max-new-tokens must be at least 1, not {args.max_new_tokens}")
     prompt = None if args.chat else _prompt(args.prompt)
     words = tokenizer(args.model)
     if args.language:
@@ -146,7 +149,10 @@ def _written(
     from anyformer.generate.chat import fits
     from anyformer.generate.telling import Telling
 
-    asked: dict[str, Any] = options | {"max_new_tokens": fits(model, ids, args.max_new_tokens)}
+    room = fits(model, ids, args.max_new_tokens)
+    if room < args.max_new_tokens and args.max_new_tokens != NEW:
+        print(f"the model has room for {room} new tokens behind this prompt", file=sys.stderr)
+    asked: dict[str, Any] = options | {"max_new_tokens": room}
     if args.draft or asked.get("num_beams", 1) > 1 or asked.get("num_return_sequences", 1) > 1:
         small = load(args.draft, device=_device(args.device)) if args.draft else None
         own = None if args.draft else args.decoder

@@ -7,11 +7,15 @@ a module with `EXAMPLE`, `arguments(parser)` and `run(args)`.
 from __future__ import annotations
 
 import argparse
+import difflib
+import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 import anyformer
 from anyformer.errors import AnyformerError, known_or_raise
@@ -44,19 +48,35 @@ VERBS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what a terminal can't show is written out
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _run(words)
     except AnyformerError as error:
         if "--debug" in words:
             traceback.print_exception(error)
-        print(f"anyformer: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        _say(str(error))
+        return error.status
     except KeyboardInterrupt:
         print("anyformer: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader, as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if "--debug" in words:
+            traceback.print_exception(error)
+        where = "" if error.filename is None else f": {str(error.filename)[:200]}"
+        _say(f"{error.strerror or error}{where}; give another path, or make room there")
+        return 2
+
+
+def _say(text: str) -> None:
+    """An error in one line; what a terminal would obey is written out."""
+    line = " ".join(text.split())
+    shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+    print(f"anyformer: {''.join(shown)}", file=sys.stderr)
 
 
 def _run(words: list[str]) -> int:
@@ -84,7 +104,7 @@ def _verb(name: str, words: list[str]) -> int:
 
 def _parser(name: str, description: str, example: str) -> argparse.ArgumentParser:
     lines = "\n".join(f"  {line}" for line in example.splitlines())
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=name,
         description=description,
         epilog=f"example:\n{lines}",
@@ -93,6 +113,19 @@ def _parser(name: str, description: str, example: str) -> argparse.ArgumentParse
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that names the nearest flag or value where one is not known."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the error, and end."""
+        wrong = re.search(r"(?:unrecognized arguments: |invalid choice: ')([^\s'=]+)", message)
+        known = [flag for action in self._actions for flag in action.option_strings]
+        known += [str(c) for action in self._actions for c in action.choices or ()]
+        near = difflib.get_close_matches(wrong[1], known, 1, 0.6) if wrong else []
+        hint = f"; did you mean {near[0]}?" if near else f"; `{self.prog} -h` lists what it takes"
+        super().error("".join(c if c.isprintable() else repr(c)[1:-1] for c in message) + hint)
 
 
 class _Version(argparse.Action):

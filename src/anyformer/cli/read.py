@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from anyformer.errors import SpecError
 from anyformer.recipes import recipe
 from anyformer.recipes.registry import edited
 from anyformer.spec import Model, from_json, parse
+from anyformer.spec.strict import text_of
 
 
 def pairs(words: Iterable[str]) -> dict[str, Any]:
@@ -26,19 +28,18 @@ def pairs(words: Iterable[str]) -> dict[str, Any]:
 def model(name: str, words: Iterable[str] = ()) -> Model:
     """The spec of a recipe or of a JSON file, with settings of the form key=value."""
     changes = pairs(words)
-    if name.endswith(".json") or Path(name).is_file():
+    if name.endswith(".json") or os.path.isfile(name):
         return edited(from_file(Path(name)), changes)
     return recipe(name, **changes)
 
 
 def from_file(path: Path) -> Model:
     """The spec in a JSON file."""
+    text = text_of(path, SpecError)
     try:
-        spec = from_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SpecError(f"can't read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SpecError(f"can't read {path}: it is not text in UTF-8") from error
+        spec = from_json(text)
+    except SpecError as error:
+        raise SpecError(f"{path}: {error}") from error
     if not isinstance(spec, Model):
-        raise SpecError(f"{path} describes a {type(spec).__name__}, not a Model")
+        raise SpecError(f"{path} describes a {type(spec).__name__}, not a Model: give one")
     return spec

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from anyformer.data.load import Loaded
 from anyformer.errors import InputError
 
 Row = str | tuple[str, str]
+HALF = re.compile("[\ud800-\udfff]")
 _LOCK = threading.Lock()  # truncation is a setting of the pipeline: one call at a time
 
 
@@ -33,6 +35,12 @@ def _texts(text: object, name: str) -> list[str]:
     texts = [text] if isinstance(text, str) else text
     if not isinstance(texts, list | tuple) or not all(isinstance(t, str) for t in texts):
         raise InputError(f"{name} must be a text or a list of texts, not {type(text).__name__}")
+    for number, one in enumerate(texts):
+        if half := HALF.search(one):
+            raise InputError(
+                f"{name} {number} has half of a pair of surrogates at {half.start()}, which is no "
+                'text: leave it out, as text.encode("utf-8", "ignore").decode() does'
+            )
     return list(texts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +9,10 @@ from typing import Any
 
 from anyformer.data.kinds import ROLES
 from anyformer.errors import CheckpointError
+from anyformer.spec import strict
 
 JSON, CONFIG, MODEL = "tokenizer.json", "tokenizer_config.json", "config.json"
+OWN = "anyformer.json"  # of a model in our own format
 MAP, ADDED = "special_tokens_map.json", "added_tokens.json"
 SPM = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "spm.model")
 MOST_IDS = 1 << 28
@@ -48,12 +49,11 @@ class Named:
 
 def read_json(file: Path) -> dict[str, Any]:
     """A JSON file that holds an object."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as problem:
-        raise CheckpointError(f"{file} is not valid JSON: {problem}") from problem
+    found = strict.read(file, CheckpointError)
     if not isinstance(found, dict):
-        raise CheckpointError(f"{file} holds a {type(found).__name__}, not an object")
+        raise CheckpointError(
+            f"{file} holds a {type(found).__name__}, not an object: download or save it again"
+        )
     return found
 
 
@@ -81,7 +81,8 @@ def read_vocabulary(file: Path) -> dict[str, int]:
     ids = {i for i in found.values() if type(i) is int and 0 <= i < MOST_IDS}
     if not found or len(ids) < len(found):
         raise CheckpointError(
-            f"{file} is no vocabulary: {len(found)} tokens, {len(ids)} different ids from 0 on"
+            f"{file} is no vocabulary: {len(found)} tokens, {len(ids)} different ids from 0 on; "
+            "download it again"
         )
     return found
 

@@ -41,11 +41,11 @@ __all__ = [
 
 
 @contextmanager
-def guarded(what: str, error: type[AnyformerError]) -> Iterator[None]:
+def guarded(what: str, error: type[AnyformerError], remedy: str = "") -> Iterator[None]:
     """Turn whatever the library raises, panics included, into an error that says what failed."""
     try:
         yield
     except (AnyformerError, KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
         raise
     except BaseException as problem:
-        raise error(f"{what}: {problem}") from problem
+        raise error(f"{what}: {problem}{remedy and '; '}{remedy}") from problem

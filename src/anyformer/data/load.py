@@ -22,6 +22,7 @@ BUILDERS = {
     "pieces": build_pieces.pieces,
     "dictionary": build_pieces.dictionary,
 }
+AGAIN = "download or save the tokenizer again"
 LONGEST_WORD = 1000  # WordPiece takes cubic time in it
 # Options of older files that change the cut and that no builder has.
 REFUSED = {"do_basic_tokenize": True, "vocab_type": "spm"}
@@ -56,6 +57,7 @@ def load(folder: Path, kind: str | None = None, check: bool = True) -> Loaded:
         loaded = _from_older(folder, row, named, options)
     if check:
         _check_size(loaded.size, folder, model)
+        _check_own(loaded.size, folder)
     return loaded
 
 
@@ -80,14 +82,16 @@ def _from_json(folder: Path, kind: Kind | None, named: Named, options: dict[str,
     model = found.get("model")
     longest = model.get("max_input_chars_per_word", 0) if isinstance(model, dict) else 0
     if isinstance(longest, int) and longest > LONGEST_WORD:
-        raise CheckpointError(f"{file}: max_input_chars_per_word {longest} is over {LONGEST_WORD}")
-    with guarded(f"{file} can't be read", CheckpointError):
+        raise CheckpointError(
+            f"{file}: max_input_chars_per_word {longest} is over {LONGEST_WORD}: lower it"
+        )
+    with guarded(f"{file} can't be read", CheckpointError, AGAIN):
         pipeline = tokenizers.Tokenizer.from_str(json.dumps(found))
         pipeline.encode_batch([("a", "b")])
         pipeline.decode(pipeline.encode("a b").ids)
     vocab = pipeline.get_vocab(with_added_tokens=True)
     if len(set(vocab.values())) < len(vocab):
-        raise CheckpointError(f"{file} gives one id to several tokens")
+        raise CheckpointError(f"{file} gives one id to several tokens: {AGAIN}")
     default = kind.roles if kind else {}
     roles = {**default, **{role: token.text for role, token in named.roles.items()}}
     return Loaded(
@@ -115,7 +119,7 @@ def _from_older(folder: Path, kind: Kind | None, named: Named, options: dict[str
     more = tuple(dict.fromkeys((*texts, *kind.specials)))
     unk = stated.get("unk", kind.roles.get("unk", ""))
     source = build.Source(folder, found, kind, options, unk, more)
-    with guarded(f"{' and '.join(map(str, found))} can't be read", CheckpointError):
+    with guarded(f"{' and '.join(map(str, found))} can't be read", CheckpointError, AGAIN):
         built = BUILDERS[kind.build](source)
     pipeline = built.pipeline
     roles = {**kind.roles, **stated}
@@ -219,8 +223,20 @@ def _check_size(size: int, folder: Path, model: Mapping[str, Any]) -> None:
         return
     raise CheckpointError(
         f"the tokenizer in {folder} has {size} tokens but {folder / files.MODEL} says vocab_size "
-        f"{rows}: the files are of different models; check=False loads them all the same"
+        f"{rows}: take both of one model; check=False loads them all the same"
     )
+
+
+def _check_own(size: int, folder: Path) -> None:
+    """The model of a folder of our own must have a row for each id too."""
+    rows: Any = files.read_if_there(folder / files.OWN)
+    for name in ("spec", "embed", "source", "vocab"):
+        rows = rows.get(name) if isinstance(rows, dict) else None
+    if isinstance(rows, int) and size > rows:
+        raise CheckpointError(
+            f"the tokenizer in {folder} has {size} tokens but {folder / files.OWN} says vocab "
+            f"{rows}: take both of one model; check=False loads them all the same"
+        )
 
 
 def _bytes(folder: Path, sources: tuple[str, ...]) -> dict[str, bytes]:

@@ -64,7 +64,7 @@ def prepare(
         finally:
             writer.drop()
         if not made["tokens"]:
-            raise DataError(f"there is no text in {_told(found)}: nothing was written")
+            raise DataError(f"there is no text in {_told(found)}: nothing was written; give some")
     return Shards.open(target)
 
 

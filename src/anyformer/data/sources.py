@@ -109,7 +109,7 @@ class Source:
         try:
             if path.stat().st_size == 0:
                 if self.what == [path]:
-                    raise DataError(f"{path} is empty: there is nothing to read")
+                    raise DataError(f"{path} is empty: give a text")
             name = path.stem if self.named else None
             for piece in SPLITTERS[self.options.split](stream.chunks(raw, self.options.encoding)):
                 yield piece._replace(name=name) if piece.last else piece

@@ -68,7 +68,7 @@ def chunks(source: Counted, encoding: str) -> Iterator[str]:
             raise _wrong(source.path, encoding, at, problem) from problem
         fed += len(data)
         if "\0" in text:
-            raise DataError(f"{source.path} holds NUL bytes: it is a binary file, not text")
+            raise DataError(f"{source.path} holds NUL bytes: it is a binary file; give a text")
         yield text.removeprefix("\ufeff") if first else text
         first = False
     try:
@@ -142,4 +142,6 @@ def _plain(source: Counted) -> Iterator[bytes]:
                     )
                 yield data
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
-        raise DataError(f"{source.path} is no whole gzip file: {problem}") from problem
+        raise DataError(
+            f"{source.path} is no whole gzip file: {problem}; pack or download it again"
+        ) from problem

@@ -100,6 +100,11 @@ def train(
     sentinels = int(options.pop("sentinels", look.sentinels))
     plan, roles = _plan(kind, look, extra, vocab, options, texts)
     room = vocab - sentinels
+    if room <= len(plan.special):
+        raise DataError(
+            f"vocab={vocab} is too small: there are {len(plan.special) + sentinels} special tokens "
+            "alone; take more"
+        )
     with guarded(f"the {kind} tokenizer can't be trained", DataError):
         made = make(plan, room)
     size = made.get_vocab_size()
@@ -146,7 +151,7 @@ def _corpus(plan: Plan) -> Iterator[str]:
         some = some or bool(line.strip())
         yield line
     if not some:
-        raise DataError("the corpus is empty: a tokenizer is trained on texts")
+        raise DataError("the corpus is empty: give texts to train a tokenizer on")
 
 
 def _trained(pipeline: tokenizers.Tokenizer, trainer: Any, plan: Plan) -> tokenizers.Tokenizer:
@@ -157,7 +162,7 @@ def _trained(pipeline: tokenizers.Tokenizer, trainer: Any, plan: Plan) -> tokeni
 def _bpe(plan: Plan, room: int) -> tokenizers.Tokenizer:
     if room < 256 + len(plan.special):
         raise DataError(
-            f"vocab={plan.vocab} is too small: there are 256 bytes and {len(plan.special)} special "
+            f"vocab={plan.vocab} is too small: it needs 256 bytes and {len(plan.special)} special "
             f"tokens{' and sentinels' * (room < plan.vocab)}"
         )
     pipeline = _over_bytes(models.BPE(), plan)
@@ -210,7 +215,9 @@ def _characters(plan: Plan, room: int) -> tokenizers.Tokenizer:
     seen = sorted({letter for line in text for letter in line})
     tokens = [*plan.special, *(f"<0x{b:02X}>" for b in range(256) if plan.fallback), *seen]
     if len(tokens) > room:
-        raise DataError(f"vocab={plan.vocab} is too small: there are {len(tokens)} characters")
+        raise DataError(
+            f"vocab={plan.vocab} is too small: there are {len(tokens)} characters; take more"
+        )
     vocab = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
     unk = {} if plan.fallback else {"unk_token": plan.unk}
     model = models.BPE(vocab, [], byte_fallback=plan.fallback, **unk)
@@ -225,7 +232,7 @@ def _characters(plan: Plan, room: int) -> tokenizers.Tokenizer:
 def _bytes(plan: Plan, room: int) -> tokenizers.Tokenizer:
     tokens = [*plan.special, *(_sign(byte) for byte in range(256))]
     if len(tokens) > room:
-        raise DataError(f"vocab={plan.vocab} is too small: bytes and special tokens: {len(tokens)}")
+        raise DataError(f"vocab={plan.vocab} is too small: take {len(tokens)}, bytes and all")
     vocab = {token: i for i, token in enumerate(tokens)}
     return _over_bytes(models.BPE(vocab, []), plan)
 

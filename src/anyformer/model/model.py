@@ -34,6 +34,7 @@ from anyformer.model.inputs import (
 from anyformer.model.loss import choice_loss, loss_of
 from anyformer.model.output import Output
 from anyformer.model.pool import pooled, typed
+from anyformer.model.room import check_room
 from anyformer.model.shift import shift_labels
 from anyformer.model.stack import Block, Stack
 from anyformer.parts import build as build_part
@@ -228,7 +229,8 @@ class Model(nn.Module):
 
 def build(spec: S.Model) -> Model:
     """The model that a spec describes, with fresh weights; a spec that breaks a rule is refused."""
-    return Model(S.check(spec))
+    check_room(S.check(spec))
+    return Model(spec)
 
 
 def _asking(head: nn.Module | None, layout: begin.Layout) -> Tensor | None:

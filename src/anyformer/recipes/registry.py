@@ -11,16 +11,17 @@ from typing import Any
 from anyformer.errors import known_or_raise
 from anyformer.recipes.sizes import SIZES
 from anyformer.spec import Model, check, override
-from anyformer.spec.node import Above, Natural, Positive, Rate, coerce, names
+from anyformer.spec.node import Above, Depth, Natural, Positive, Rate, coerce, names
 
 TYPES: dict[str, Any] = {  # what each option takes, whichever recipe has it
-    **dict.fromkeys(("dim", "depth", "heads", "vocab", "length", "width", "groups"), Positive),
+    **dict.fromkeys(("dim", "heads", "vocab", "length", "width", "groups"), Positive),
     **dict.fromkeys(("image", "patch", "classes", "size", "rotary_dim"), Positive),
     **dict.fromkeys(("unique", "superblocks"), Positive),
     **dict.fromkeys(("hidden", "head_dim", "kv_heads", "window", "table"), Positive | None),
     **dict.fromkeys(("pad", "langs", "memory"), Natural),
     **dict.fromkeys(("theta", "rotary"), Above),
     **dict.fromkeys(("scaled", "causal", "relative", "own_norms", "shared", "feedforward"), bool),
+    "depth": Depth,
     "dropout": Rate,
 }
 

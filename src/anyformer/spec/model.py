@@ -9,7 +9,7 @@ from anyformer.spec.distance import Distances
 from anyformer.spec.feedforward import Activation
 from anyformer.spec.loop import Loop
 from anyformer.spec.lora import Lora
-from anyformer.spec.node import Above, Natural, Positive, Rate, node
+from anyformer.spec.node import Above, Depth, Natural, Positive, Rate, node
 from anyformer.spec.norm import LayerNorm, Norm
 from anyformer.spec.parallel import Leaf, Parallel, kind_of
 from anyformer.spec.position import Absolute, Relative, Untied
@@ -45,7 +45,7 @@ class Stack:
     """Blocks of sublayers, run in the order of the schedule."""
 
     block: tuple[Sublayer, ...]
-    depth: Positive  # applications of blocks
+    depth: Depth  # applications of blocks
     schedule: Schedule = Plain()
     own: tuple[Own, ...] = ()  # what each application has for itself, though its block is shared
     lora: Lora | None = None  # what each application adds to the weights that it shares

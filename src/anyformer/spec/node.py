@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
 from anyformer.errors import SpecError, known_or_raise
+from anyformer.spec.strict import parsed
 
 T = TypeVar("T")
 TAG = "is"  # names the class in JSON; no field may be called so
@@ -39,6 +40,7 @@ class Range:
 
 
 Positive = Annotated[int, Range(1)]
+Depth = Annotated[int, Range(1, 10_000)]  # each layer has modules and lines of its own
 Natural = Annotated[int, Range(0)]
 Rate = Annotated[float, Range(0.0, 1.0)]
 Above = Annotated[float, Range(0.0, open=True)]
@@ -209,6 +211,8 @@ def to_json(value: Any, indent: int | None = 2) -> str:
 def from_json(text: str) -> Any:
     """The tree that `to_json` wrote."""
     try:
-        return from_dict(json.loads(text))
-    except json.JSONDecodeError as error:
+        return from_dict(parsed(text))
+    except SpecError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise SpecError(f"not JSON: {error}; write a spec with anyformer.spec.to_json") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -213,6 +214,20 @@ def _parquet(path: str) -> list[dict[str, Any]]:
     if not rows:
         raise DataError(f"{path} has no record")
     return rows
+
+
+def shared(learn: list[dict[str, Any]], check: list[dict[str, Any]]) -> int:
+    """How many records to validate on are among those to train on, word for word."""
+    known = {_told(record) for record in learn} - {None}
+    return sum(_told(record) in known for record in check)
+
+
+def _told(record: dict[str, Any]) -> str | None:
+    """A record as a text; None where it holds more than JSON can, as an image does."""
+    try:
+        return json.dumps(record, sort_keys=True)
+    except (TypeError, ValueError):
+        return None
 
 
 def _mixed(parts: list[Samples], weights: tuple[float, ...], seed: int) -> Samples:

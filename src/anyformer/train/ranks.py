@@ -20,6 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 from anyformer.data.order import mix
 from anyformer.errors import TrainError
 from anyformer.objectives.base import Trainee
+from anyformer.train import hearing
 
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets
 TIMEOUT = 600.0  # seconds that ranks wait for each other
@@ -36,12 +37,16 @@ def start(timeout: float = TIMEOUT) -> Iterator[int]:
     if size == 1 or initialised():
         yield rank()
         return
-    _join(size, timeout)
+    store = _join(size, timeout)
     try:
         yield rank()
     except Exception as error:
-        say(f"rank {rank()}: {type(error).__name__}: {error}")
-        raise
+        hearing.leave_word(store, rank(), error)
+        told = hearing.explained(store, rank(), size, error)
+        say(f"rank {rank()}: {type(told).__name__}: {told}")
+        if told is error:
+            raise
+        raise told from error
     else:
         barrier()
         dist.destroy_process_group()
@@ -79,8 +84,8 @@ def _world_asked() -> int:
     return size
 
 
-def _join(size: int, timeout: float) -> None:
-    """Meet the other processes."""
+def _join(size: int, timeout: float) -> PrefixStore:
+    """Meet the other processes; what they can leave word in."""
     backend = "gloo"
     if torch.cuda.is_available():
         own = int(os.environ.get("LOCAL_RANK", "0"))
@@ -94,6 +99,7 @@ def _join(size: int, timeout: float) -> None:
         store, at, _ = next(rendezvous("env://", timeout=wait))
         store = PrefixStore(f"attempt {attempt}", store)  # torchrun keeps one for all attempts
         dist.init_process_group(backend, store=store, rank=at, world_size=size, timeout=wait)
+        return store
     except (RuntimeError, ValueError) as error:
         told = str(error).splitlines()[0]
         raise TrainError(

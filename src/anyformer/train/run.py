@@ -30,8 +30,9 @@ from anyformer.errors import TrainError
 from anyformer.model.model import Model, build
 from anyformer.objectives.base import Objective, Trainee
 from anyformer.recipes import recipe
-from anyformer.train import card, log, optim, prepare, ranks, save
-from anyformer.train.lock import Lock
+from anyformer.spec import strict
+from anyformer.train import card, log, optim, prepare, ranks, room, save
+from anyformer.train.lock import FILE, Lock
 from anyformer.train.loop import CHECKPOINTS, Loop, Position
 from anyformer.train.progress import Progress
 from anyformer.train.settings import Settings, Spreading, check
@@ -40,6 +41,7 @@ from anyformer.train.step import Stepper
 SAME = ("spec", "objective", "data", "settings", "origin", "drawn")  # on every rank
 RECORD, MODEL, TOKENIZER, SPARE = "run.json", "model", "tokenizer", "spare.safetensors"
 SCORES = "scores.json"
+FORMAT = 1  # of run.json
 Pair = Samples | Sequence[Samples | None]  # training samples, or those and validation's
 Open = Callable[[Any], Pair]  # samples out of what a record says of their source
 
@@ -117,12 +119,15 @@ def train(
     held = ranks.from_first((folder / RECORD).exists())
     if held and not ranks.restarted():
         raise TrainError(f"{folder} holds a run: resume it, or give another folder")
+    strange = ranks.from_first(None if held else _strange(folder))
+    if strange is not None:
+        raise TrainError(f"{folder} is not empty, it holds {strange}: give another folder")
     drawn = not isinstance(model, Model)
     spec = model.spec if isinstance(model, Model) else _spec(model)
     bound = objective if isinstance(objective, Objective) else objective.bind(tokenizer, spec)
     found, validation = _pair(samples)
     record = {
-        "format": 1,
+        "format": FORMAT,
         "name": folder.name,
         "spec": S.to_dict(spec),
         "drawn": drawn,
@@ -189,12 +194,16 @@ def read(folder: Path) -> dict[str, Any]:
     importlib.import_module("anyformer.train.settings")
     if find_spec("anyformer.objectives.registry") is not None:
         importlib.import_module("anyformer.objectives.registry")
-    try:
-        return json.loads((folder / RECORD).read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise TrainError(f"{folder} is no run: it has no {RECORD}") from error
-    except ValueError as error:
-        raise TrainError(f"{folder / RECORD} can't be read: {error}") from error
+    if not (folder / RECORD).is_file():
+        raise TrainError(f"{folder} is no run: it has no {RECORD}; give a folder that has one")
+    record = strict.read(folder / RECORD, TrainError)
+    version = record.get("format") if isinstance(record, dict) else None
+    if version != FORMAT:
+        raise TrainError(
+            f"{folder / RECORD} has format {version!r}; this version of anyformer reads {FORMAT}: "
+            "use the version that made it"
+        )
+    return record
 
 
 def _run(job: Job, again: bool = False) -> Run:
@@ -219,6 +228,10 @@ def _run(job: Job, again: bool = False) -> Run:
         if ranks.rank() == 0:
             export(job.folder, job.model.origin, loop.at)
         ranks.barrier()
+    except (RuntimeError, MemoryError) as error:
+        if not room.out_of_memory(error):
+            raise
+        raise TrainError(room.advice(trainee, settings, device)) from error
     except OSError as error:
         raise TrainError(
             f"{error}; what was saved in {job.folder} is intact: put it right, and resume"
@@ -311,6 +324,14 @@ def _pair(samples: Pair) -> tuple[Samples, Samples | None]:
 def _data(samples: Samples, validation: Samples | None) -> dict[str, Any]:
     told = lambda s: None if s is None else {"fingerprint": s.fingerprint, "size": s.size}
     return {"train": told(samples), "validation": told(validation)}
+
+
+def _strange(folder: Path) -> str | None:
+    """What a folder holds that no run which was cut short has left there."""
+    if not folder.is_dir():
+        return None
+    left = {FILE, TOKENIZER, SPARE, f".{RECORD}.tmp"}
+    return next((p.name for p in sorted(folder.iterdir()) if p.name not in left), None)
 
 
 def _same_run(folder: Path, record: dict[str, Any]) -> bool:

@@ -3,7 +3,8 @@
 A checkpoint is a folder `step-00000100` with the files of torch.distributed.checkpoint, the run's
 state as JSON, and a manifest of sizes and digests that is written last. All of it is written into
 a hidden folder that is renamed at the end. One process and many write and read the same files, in
-any numbers. The index of torch's format is a pickle: only folders whose manifest fits are opened.
+any numbers. The index of torch's format is a pickle: only folders whose manifest fits are opened,
+and of the pickle nothing is run (index.py).
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
@@ -31,6 +33,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_together
 
 from anyformer.errors import TrainError
 from anyformer.train import ranks
+from anyformer.train.index import Reader
 
 MANIFEST, STATE = "manifest.json", "state.json"
 NAME = re.compile(r"step-(\d{8,})")
@@ -89,7 +92,7 @@ class Saver:
         """Do the work; a failure leaves no trace of it, and says what is still there."""
         try:
             work(write)
-        except Exception as error:
+        except (Exception, CheckpointException) as error:  # torch's is no Exception
             if ranks.rank() == 0:
                 shutil.rmtree(_temporary(self.home, step), ignore_errors=True)
             last = next(iter(steps(self.home)), None)
@@ -210,7 +213,7 @@ def state_of(folder: Path) -> dict[str, Any]:
 
 def stored(folder: Path) -> dict[str, tuple[torch.Size, torch.dtype]]:
     """Shapes and dtypes of a checkpoint's tensors by key; its manifest must have been checked."""
-    index = FileSystemReader(folder).read_metadata().state_dict_metadata
+    index = Reader(folder).read_metadata().state_dict_metadata
     tensors = {k: v for k, v in index.items() if isinstance(v, TensorStorageMetadata)}
     return {k: (v.size, v.properties.dtype) for k, v in tensors.items()}
 
@@ -220,7 +223,9 @@ def fill(folder: Path, tensors: Tensors, together: bool = True) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")
         alone = not together or ranks.world() == 1
-        load(tensors, storage_reader=FileSystemReader(folder), no_dist=alone)
+        reader = Reader(folder)
+        reader.read_metadata()  # an index that is refused is told of here, without torch's frames
+        load(tensors, storage_reader=reader, no_dist=alone)
 
 
 def purge(home: Path, keep: int, also: Collection[int]) -> None:
@@ -285,6 +290,8 @@ def _sync(folder: Path) -> None:
 
 def _cause(error: BaseException) -> str:
     """What lies at the bottom of an error, in one line."""
+    if isinstance(error, CheckpointException) and error.failures:
+        error = next(iter(error.failures.values()))[0]
     while error.__cause__ is not None:
         error = error.__cause__
     return " ".join(f"{error}".split())[:300] or type(error).__name__

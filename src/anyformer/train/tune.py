@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from anyformer.recipes.registry import RECIPES, options, recipe
 from anyformer.recipes.sizes import SIZES
 from anyformer.spec.node import names
 from anyformer.train import begin, ranks, run, score
-from anyformer.train.material import RecordSource, spread
+from anyformer.train.material import RecordSource, shared, spread
 from anyformer.train.settings import AdamW, Evaluation, LinearDecay, Saving, Settings
 from anyformer.train.works import (
     Labelled,
@@ -40,6 +41,7 @@ from anyformer.train.works import (
     work_of,
 )
 
+log = logging.getLogger("anyformer")
 LENGTH = 128  # positions of a model that is made for a task
 
 
@@ -105,6 +107,9 @@ def prepare(wish: Tuning) -> Ready:
     """Read the records and make the objective, the tokenizer and the model that go with them."""
     work, material = work_of(wish.task), source_of(wish)
     learn, check = material.rows()
+    twice = shared(learn, check)
+    if twice:
+        log.warning("%d of %d records to validate on are trained on too", twice, len(check))
     folder = None if wish.fresh else hub.folder_of(wish.model)
     plan: Any = plan_for(wish, learn[0], folder)
     if isinstance(plan, Labelled) and not _numbers(plan):
