@@ -45,7 +45,7 @@ DEPTHS = (
 )
 # Steps and learning rates of the larger tier that are not those of the others: masked tokens are
 # learned more slowly, and norms behind the sums bear less of a rate the longer it lasts.
-LARGE = {("masked", "relative"): (2400, (3e-4, 8e-4, 2e-3))}
+LARGE = {("masked", "relative"): (2400, (3e-4, 8e-4, 2e-3, 5e-3))}
 
 
 def panels(tier: Tier) -> tuple[Study, ...]:
