@@ -112,7 +112,6 @@ def test_i87_markup_in_a_card(tmp_path):
     assert card  # the same that every run writes
 
 
-@pytest.mark.xfail(strict=True, reason="tables of a study keep a leading = in CSV (study/report)")
 def test_i87_formulas_in_tables(tmp_path):
     _csv(tmp_path / "a.csv", ["variant"], [["=cmd()"], ["+1"], ["-1"], ["@sum"]])
     with (tmp_path / "a.csv").open(newline="") as file:
@@ -153,7 +152,6 @@ def test_i89_no_point_and_one_point(count):
     assert drawn is None if count == 0 else len(drawn.x) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="curves of a study are drawn whole, not thinned (study)")
 def test_i89_very_many_points():
     results = with_points(20_000)
     assert len(curve(results, judge(results), "a", "loss", "tokens").x) <= 2_000

@@ -6,13 +6,15 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from anyformer.study.judgement import Judgement
 from anyformer.study.reading import diverged
 from anyformer.study.results import Outcome, Point, Results
 from anyformer.study.stats import interval
 
+SEEN = 2000  # points of a curve that are drawn
+Item = TypeVar("Item")
 Axis = Literal["tokens", "flops", "seconds"]
 Band = Literal["range", "interval"]
 BANDS = {
@@ -87,12 +89,19 @@ def _pairs(run: Outcome, score: str, axis: Axis) -> dict[int, tuple[float, float
 def _rows(runs: Sequence[Outcome], score: str, axis: Axis) -> list[tuple[list[float], list[float]]]:
     """Places and values over seeds, at each step that all of these runs have."""
     found = [_pairs(run, score, axis) for run in runs]
-    steps = sorted(set.intersection(*map(set, found))) if found else []
+    steps = _thinned(sorted(set.intersection(*map(set, found)))) if found else []
     return [([f[s][0] for f in found], [f[s][1] for f in found]) for s in steps]
 
 
+def _thinned(found: list[Item]) -> list[Item]:
+    """At most as many as can be seen, evenly apart, the first and the last among them."""
+    if len(found) <= SEEN:
+        return found
+    return [found[round(i * (len(found) - 1) / (SEEN - 1))] for i in range(SEEN)]
+
+
 def _stray(run: Outcome, results: Results, score: str, axis: Axis) -> Stray:
-    pairs = list(_pairs(run, score, axis).values())
+    pairs = _thinned(list(_pairs(run, score, axis).values()))
     x, y = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
     return Stray(run.seed, diverged(run, results.score), x, y)
 

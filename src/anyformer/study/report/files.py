@@ -17,6 +17,7 @@ from anyformer.study.results import Results
 from anyformer.study.stats import judge
 
 NAME = "report.html"
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how what a spreadsheet runs begins
 
 
 def write(results: Results, folder: str | Path, band: Band = "range") -> Path:
@@ -54,7 +55,12 @@ def _csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) ->
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(header)
-        writer.writerows(rows)
+        writer.writerows(map(_cell, row) for row in rows)
+
+
+def _cell(value: object) -> object:
+    """A cell that no spreadsheet takes for a formula: text that begins like one is quoted."""
+    return f"'{value}" if isinstance(value, str) and value[:1] in FORMULA else value
 
 
 def _points(results: Results, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
