@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from anyformer.data.loader import Loader
-from anyformer.errors import TrainError
 from anyformer.model.model import build
 from anyformer.objectives.base import Trainee
+from anyformer.train import room
 from anyformer.train.ranks import alone
 from anyformer.train.settings import Settings
 from anyformer.train.step import Stepper
@@ -85,16 +85,25 @@ def test_a_scaler_answers_overflow_and_leaves_the_weights():
     assert all(torch.equal(before[k], after[k]) for k in before)
 
 
-def test_out_of_memory_names_the_knobs():
-    stepper = _stepper(settings(batch=4))
+def test_an_error_leaves_no_half_of_a_gradient():
+    stepper = _stepper(settings(batch=4, micro=2))
+    forward, calls = stepper.spread.module.forward, []
 
     def full(batch):
-        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        calls.append(batch)
+        if len(calls) == 2:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return forward(batch)
 
     stepper.spread.module.forward = full
-    with pytest.raises(TrainError, match=r"micro=2.*recompute=True") as error:
-        stepper.run(0, Loader(Numbers(), Bound(), 4).step(0), 1.0, False)
-    assert "checkpoint is intact" in str(error.value)
+    with pytest.raises(RuntimeError, match="out of memory") as error:
+        stepper.run(0, Loader(Numbers(), Bound(), 4, 2).step(0), 1.0, False)
+    assert room.out_of_memory(error.value)
+    assert all(p.grad is None for p in stepper.spread.trainee.parameters())
+    told = room.advice(stepper.spread.trainee, stepper.settings, torch.device("cpu"))
+    assert "micro=" in told
+    assert "recompute=True" in told
+    assert "resume" in told
 
 
 def test_another_error_stays_what_it_is():

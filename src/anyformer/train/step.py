@@ -25,7 +25,6 @@ from anyformer.train.reader import reader
 from anyformer.train.settings import Settings
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 class Told:
@@ -138,11 +137,9 @@ class Stepper:
         given = torch.tensor([*self.counts(batches), float(stop)], dtype=torch.float64)
         try:
             values = self.work(batches, given.to(self.device, non_blocking=True))
-        except (RuntimeError, MemoryError) as error:
-            self.optimisers.zero()
-            if (found := out_of_memory(error, self.settings)) is None:
-                raise
-            raise found from error
+        except (RuntimeError, MemoryError):
+            self.optimisers.zero()  # whoever goes on has room, and no half of a gradient
+            raise
         if self.ema is not None:
             self.ema.update(step)
         return Told(self.sums, ("stop", "norm"), values)
@@ -225,17 +222,3 @@ def clip(parameters: Sequence[torch.nn.Parameter], most: float | None) -> Tensor
 def _norm(grads: list[Tensor]) -> Tensor:
     norm = torch.nn.utils.get_total_norm(grads)
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
-
-
-def out_of_memory(error: Exception, settings: Settings) -> TrainError | None:
-    """An error about memory with the knobs that help; None for any other."""
-    if not isinstance(error, MemoryError) and not any(m in str(error) for m in MEMORY):
-        return None
-    micro = settings.micro or settings.batch
-    knobs = [f"micro={max(micro // 2, 1)} (rows at once, now {micro}; the result is the same)"]
-    knobs += [] if settings.recompute else ["recompute=True"]
-    knobs += [] if settings.precision != "float32" else ["precision='bfloat16'"]
-    return TrainError(
-        f"out of memory: {str(error).splitlines()[0]}. Try {', or '.join(knobs)}; "
-        "the last checkpoint is intact, and resume goes on from it"
-    )
