@@ -45,7 +45,7 @@ def main() -> None:
         "--only",
         nargs="+",
         default=[],
-        help="memory, switches: measure these anew; decode: cases such as float32-1",
+        help="memory, switches: measure these anew; decode: cases such as float32-1, gpt-2-64",
     )
     parser.add_argument(
         "--device", default="cpu", choices=["cpu", "cuda"], help="decode, switches: where"

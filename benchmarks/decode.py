@@ -14,13 +14,13 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
 
 import anyformer
 from anyformer.generate import generate
-from anyformer.generate.prompt import Prompt
 from anyformer.generate.static import Static
 from anyformer.model.model import Model, build
 from benchmarks.runner import Settings, Table, interval
@@ -87,12 +87,6 @@ def ours(model: Model, **options: str | bool) -> Work:
     """Generate over a static cache."""
     fixed = Static(model, room=NEW, **options)  # type: ignore[arg-type]
     return lambda ids: generate(model, ids, NEW, decoder=fixed)
-
-
-def ours_whole(model: Model, **options: str | bool) -> Work:
-    """The static cache alone, whose graphs pick the tokens too."""
-    fixed = Static(model, room=NEW, **options)  # type: ignore[arg-type]
-    return lambda ids: fixed.write(fixed.start(Prompt(ids=ids)).argmax(-1), NEW - 1)
 
 
 def huggingface(model: nn.Module, **options: str) -> Work:
@@ -196,18 +190,19 @@ def _cuda(settings: Settings) -> None:
     table, roof = Table("Generation on a GPU", head), bandwidth()
     for size in (GPT2, LLAMA):
         for batch in (1, 64):
+            if settings.only and f"{size.name.split()[0].lower()}-{batch}" not in settings.only:
+                continue
             torch.manual_seed(0)
             to = lambda model: model.to("cuda", torch.bfloat16)
             model = to(size.ours())
             theirs = to(size.huggingface())
             works = {
                 "anyformer": ours(model, compile=True),
-                "anyformer write": ours_whole(model, compile=True),
                 "anyformer not compiled": ours(model),
                 "transformers": huggingface(theirs),
                 "transformers static": huggingface(theirs, cache_implementation="static"),
             }
-            if size is GPT2:
+            if size is GPT2 and find_spec("x_transformers") is not None:
                 works["x-transformers"] = x_transformers(to(size.x_transformers()))
             ids = torch.randint(0, size.vocab, (batch, PROMPT), device="cuda")
             times = race(works, ids, settings.rounds)

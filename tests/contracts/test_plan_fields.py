@@ -63,7 +63,7 @@ EXAMPLES = {
 CASES = [(field, i) for field, values in EXAMPLES.items() for i in range(len(values))]
 
 
-SPECIAL = {"band"}  # backends that want a certain kind of plan, and say so
+SPECIAL = {"band", "one"}  # backends that want a certain kind of plan, and say so
 NARROW = {"tiles": torch.float32}  # backends without float64
 NAMES = [
     pytest.param(name, marks=pytest.mark.skipif(not INSTALLED, reason="needs Triton"))

@@ -15,6 +15,7 @@ from torch import Tensor
 from anyformer.errors import BackendError, known_or_raise
 from anyformer.ops import band as band_
 from anyformer.ops import flex as flex_
+from anyformer.ops import one as one_
 from anyformer.ops import sdpa as sdpa_
 from anyformer.ops import tiles as tiles_
 from anyformer.ops.chunked import chunked
@@ -70,6 +71,12 @@ BACKENDS = {  # fastest first
         frozenset({"mask", "dropout"}),
         sdpa_.lacks,
         lambda q, k, v, plan: not _fuses(q, k, v, plan),
+    ),
+    "one": Backend(
+        one_.one,
+        frozenset({"mask"}),
+        one_.lacks,
+        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
     ),
     "tiles": Backend(
         tiles_.tiles,

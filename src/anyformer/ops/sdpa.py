@@ -11,7 +11,7 @@ from anyformer.ops.plan import Plan
 
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why the fused kernel can't run this plan in linear memory, or None."""
-    if _alone(q, plan):  # one query: a mask written out is no longer than the keys
+    if alone(q, plan):  # one query: a mask written out is no longer than the keys
         return _shapes(q, v)
     if isinstance(plan.start, Tensor):
         return "needs queries whose position the host knows, or a sure mask"
@@ -40,7 +40,7 @@ def _shapes(q: Tensor, v: Tensor) -> str | None:
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """q (B, H, Q, D), k and v (B, G, K, D) -> (B, H, Q, D)."""
-    if _alone(q, plan):
+    if alone(q, plan):
         return _one(q, k, v, plan)
     causal, pads, _ = _sorted(plan.mask)
     hide = causal and not _sees_all(q, k, plan)
@@ -64,7 +64,7 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     return _blank(out, pads[0], plan) if pads else out
 
 
-def _alone(q: Tensor, plan: Plan) -> bool:
+def alone(q: Tensor, plan: Plan) -> bool:
     """Whether there is one query, and nothing but a sure mask of keys."""
     bare = plan.mask is None or (type(plan.mask) is Padding and plan.mask.sure)
     return q.shape[2] == 1 and bare and not plan.dropout

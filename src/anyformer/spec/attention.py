@@ -94,4 +94,6 @@ class Attention:
     weigh: Weigh = Softmax()
     # after
     gate: Literal["no", "glu"] = "no"  # attention on attention (arXiv:1908.06954)
-    backend: Literal["auto", "sdpa", "tiles", "flex", "band", "halved", "eager", "chunked"] = "auto"
+    backend: Literal[
+        "auto", "sdpa", "one", "tiles", "flex", "band", "halved", "eager", "chunked"
+    ] = "auto"

@@ -91,8 +91,8 @@ class Work:
             D=d,
             E=e,
             T=wide,
-            BD=_power(d),
-            BE=_power(e),
+            BD=power(d),
+            BE=power(e),
             causal=bool(f.causal),
             window=f.width > 0,
             pads=self.keep.numel() > 0,
@@ -137,7 +137,7 @@ class Work:
         return (View(bias, 0, bias.stride(0), 1), *vectors, keep)
 
 
-def _start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:
+def start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:
     """Launch a kernel on the device of its first tensor."""
     where = given[0].at.device
     with torch.cuda.device(where) if where.type == "cuda" else nullcontext():
@@ -150,7 +150,7 @@ def forward(work: Work) -> tuple[Tensor, Tensor]:
     batch, heads, queries, _ = q.shape
     out = q.new_empty(batch, queries, heads, work.v.shape[-1]).transpose(1, 2)
     lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
-    _start(
+    start(
         forward_kernel, (_tiles(queries, size.m), batch * heads), size,
         view(q), view(work.k), view(work.v), view(out), view(lse[..., None]),
         work.extra(), work.site(), work.form(size), work.facts.lead > 0,
@@ -169,7 +169,7 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
         view(t[..., None]) for t in (lse, sums.delta, *sums.ends)
     )
     size = work.size("queries")
-    _start(
+    start(
         queries_kernel, (_tiles(queries, size.m), batch * heads), size,
         view(q), view(k), view(v), grads, view(dq), extra, site, work.form(size), f.lead > 0,
     )  # fmt: skip
@@ -178,10 +178,10 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
     groups = batch * k.shape[1]
     if site.keys:
         grid = (_tiles(site.keys, size.n), groups)
-        _start(keys_kernel, grid, size, *made, extra, site, work.form(size))
+        start(keys_kernel, grid, size, *made, extra, site, work.form(size))
     if f.lead:
         grid = (_tiles(f.lead, size.n), groups)
-        _start(lead_kernel, grid, size, *made, site, work.form(size))
+        start(lead_kernel, grid, size, *made, site, work.form(size))
     return [dq, dk, dv, *_tables(work, grads, sums)]
 
 
@@ -218,7 +218,7 @@ def _tables(work: Work, grads: tuple[View, ...], sums: Sums) -> list[Tensor]:
     bias = q.new_empty((shares, heads, count, long), dtype=torch.float32)
     slabs = [bias, wide(work.tables[1]), wide(work.tables[2])]
     if count:
-        _start(
+        start(
             tables_kernel, (count, heads, shares), size,
             view(q), view(work.k), view(work.v), grads, tuple(map(view, slabs)), work.extra(),
             (first, count, q.shape[0]), site, form,
@@ -305,6 +305,6 @@ def _tiles(length: int, tile: int) -> int:
     return -(-length // tile)
 
 
-def _power(size: int) -> int:
+def power(size: int) -> int:
     """The least power of two that holds a head, at least 16."""
     return max(16, 1 << (size - 1).bit_length())
