@@ -84,7 +84,7 @@ def assert_refused(said, state, mine=None, release=NEW):
 def test_what_a_state_lacks_or_has_beyond_the_model_is_named():
     state = wrapped(x_transformers(NEW)).state_dict()
     short = {key: t for key, t in state.items() if "1.to_k" not in key}
-    assert_refused("lacks what the model needs.*stack.blocks.0.0.branch.k.weight", short)
+    assert_refused("lacks what the model needs.*attn_layers.layers.0.1.to_k.weight", short)
     assert_refused("no row for.*'to_logits.biased'", state | {"to_logits.biased": IDS})
     assert_refused(
         "the shape .19, 32., not .20, 32.", state | {"to_logits.weight": torch.ones(19, 32)}

@@ -11,6 +11,8 @@ from anyformer.ops.mask import Causal, Documents, Mask, Padding
 from anyformer.ops.plan import Plan
 
 B, H, N, D = 2, 2, 5, 4
+WHOLE = ("halved", "eager", "chunked")  # backends that take everything
+NARROW = ("tiles",)  # backends without float64
 NOBODY = torch.tensor([[0, 0, 0, 0, 0], [1, 1, 1, 0, 0]]).bool()  # of the first row
 LATE = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]).bool()  # the first queries see none
 WEIGHS = {
@@ -31,7 +33,8 @@ MASKS: dict[str, tuple[Mask, torch.Tensor]] = {  # mask, which queries see somet
 def _attend(name: str, plan: Plan) -> tuple[torch.Tensor, torch.Tensor] | None:
     """The output and the gradient of q; None where the backend refuses."""
     torch.manual_seed(0)
-    q, k, v = (torch.randn(B, H, N + plan.lead, D).double() for _ in range(3))
+    dtype = torch.float32 if name in NARROW else torch.float64
+    q, k, v = (torch.randn(B, H, N + plan.lead, D, dtype=torch.float64).to(dtype) for _ in "qkv")
     q = q[:, :, :N].requires_grad_(name != "flex")
     if refusal(name, q, k, v, plan) is not None:
         return None
@@ -46,8 +49,8 @@ def _attend(name: str, plan: Plan) -> tuple[torch.Tensor, torch.Tensor] | None:
 def test_a_query_that_sees_nothing_gets_zeros(case, weigh, name):
     mask, seeing = MASKS[case]
     found = _attend(name, Plan(0.5, mask=mask, weigh=WEIGHS[weigh], remix=_mix(weigh)))
-    if found is None:  # eager and chunked take everything
-        assert name in ("sdpa", "flex")
+    if found is None:
+        assert name not in WHOLE
         return
     out, gradient = found
     blind = ~seeing[:, None, :, None].expand_as(out)
@@ -65,6 +68,10 @@ def _mix(weigh: str) -> torch.Tensor | None:
 def test_persistent_keys_are_seen_even_then(name):
     found = _attend(name, Plan(0.5, mask=Padding(NOBODY), lead=2))
     wanted = _attend("eager", Plan(0.5, mask=Padding(NOBODY), lead=2))
-    assert found is not None and wanted is not None
-    torch.testing.assert_close(found[0], wanted[0])
+    assert wanted is not None
+    if found is None:
+        assert name not in (*WHOLE, "sdpa", "flex")
+        return
+    near = 1e-5 if name in NARROW else 1e-7
+    torch.testing.assert_close(found[0].double(), wanted[0], rtol=near, atol=near)
     assert (found[0][0] != 0).all()

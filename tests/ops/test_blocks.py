@@ -55,7 +55,7 @@ def test_every_backend_sees_and_counts_as_loops_do(pattern, length, draws, name)
     plan = Plan(0.3, mask=mask & Padding(keep, queries=True, right=True), mods=mods)
     q, k, v = (torch.randn(B, H, length, D, dtype=torch.float64) for _ in range(3))
     if refusal(name, q, k, v, plan) is not None:
-        assert name == "sdpa"
+        assert name not in ("flex", "halved", "eager", "chunked")
         return
     torch.testing.assert_close(attend(q, k, v, plan, name), naive(q, k, v, times, keep))
 
