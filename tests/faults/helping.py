@@ -47,7 +47,7 @@ def snapshot(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def refused(
+def assert_refused(
     *says: str,
     error: type[Exception] = AnyformerError,
     seconds: float = SECONDS,
@@ -87,7 +87,9 @@ class Command:
         caught = self.capture.readouterr()
         return code, caught.out, caught.err
 
-    def fails(self, words: list[Any], *says: str, code: int = 2, seconds: float = SECONDS) -> str:
+    def assert_fails(
+        self, words: list[Any], *says: str, code: int = 2, seconds: float = SECONDS
+    ) -> str:
         """A command that ends with a status and one line, in time, and leaves all as it was."""
         before, then = snapshot(self.folder), time.monotonic()
         ended, _, err = self.ends(words)
@@ -150,7 +152,7 @@ def put_header(file: Path, header: Any, data: bytes) -> None:
 
 
 @contextmanager
-def kept(folder: Path) -> Iterator[None]:
+def assert_kept(folder: Path) -> Iterator[None]:
     """Nothing below a folder is written, changed or lost."""
     before = snapshot(folder)
     yield

@@ -17,43 +17,43 @@ from tests.faults.helping import (
     CONFIG,
     INDEX,
     WEIGHTS,
+    assert_kept,
+    assert_refused,
     edited,
     header_of,
-    kept,
     put_header,
-    refused,
 )
 
 LFS = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
 ONE = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
 
 
-def load(folder, *says, error=CheckpointError):
-    with kept(folder), refused(WEIGHTS, *says, error=error):
+def assert_load_refused(folder, *says, error=CheckpointError):
+    with assert_kept(folder), assert_refused(WEIGHTS, *says, error=error):
         anyformer.load(folder)
 
 
 def test_a1_empty_file(theirs, command):
     (theirs / WEIGHTS).write_bytes(b"")
-    load(theirs, "is empty", "Download or save it again")
-    command.fails(["convert", theirs, "out"], "is empty")
+    assert_load_refused(theirs, "is empty", "Download or save it again")
+    command.assert_fails(["convert", theirs, "out"], "is empty")
 
 
 def test_a2_seven_bytes(theirs):
     (theirs / WEIGHTS).write_bytes(b"\x01\0\0\0\0\0\0")
-    load(theirs, "is cut short or no safetensors file")
+    assert_load_refused(theirs, "is cut short or no safetensors file")
 
 
 @pytest.mark.parametrize("length", [2**63, 2**64 - 1, 101_000_000, 10_000])
 def test_a3_header_of_absurd_length(theirs, length):
     (theirs / WEIGHTS).write_bytes(struct.pack("<Q", length) + b"{}" * 400)
-    load(theirs, "is cut short or no safetensors file")
+    assert_load_refused(theirs, "is cut short or no safetensors file")
 
 
 @pytest.mark.parametrize("text", [b"{", b"\xff\xfe{}", b"[" * 20_000, b'"x"', b"null"])
 def test_a4_header_that_is_no_json(theirs, text):
     put_header(theirs / WEIGHTS, text, b"")
-    load(theirs, "header")
+    assert_load_refused(theirs, "header")
 
 
 @pytest.mark.parametrize("tenth", range(10))
@@ -62,20 +62,20 @@ def test_a5_data_cut_short(theirs, tenth):
     _, data = header_of(file)
     size = file.stat().st_size
     os.truncate(file, size - len(data) + len(data) * tenth // 10)
-    load(theirs, "is cut short", f"{file.stat().st_size:,} bytes, not {size:,}")
+    assert_load_refused(theirs, "is cut short", f"{file.stat().st_size:,} bytes, not {size:,}")
 
 
 def test_a6_bytes_behind_the_end(theirs):
     with (theirs / WEIGHTS).open("ab") as file:
         file.write(b"\0")
-    load(theirs, "is longer than its header says")
+    assert_load_refused(theirs, "is longer than its header says")
 
 
 @pytest.mark.parametrize("start", [4, 12], ids=["overlap", "hole"])
 def test_a7_offsets_that_overlap_or_leave_holes(theirs, start):
     second = ONE | {"data_offsets": [start, start + 8]}
     put_header(theirs / WEIGHTS, {"a": ONE, "b": second}, b"\0" * (start + 8))
-    load(theirs, "is no sound safetensors file")
+    assert_load_refused(theirs, "is no sound safetensors file")
 
 
 @pytest.mark.parametrize(
@@ -92,19 +92,19 @@ def test_a7_offsets_that_overlap_or_leave_holes(theirs, start):
 )
 def test_a8_shape_size_or_dtype_that_lie(theirs, about):
     put_header(theirs / WEIGHTS, {"a": ONE | about}, b"\0" * 8)
-    load(theirs)
+    assert_load_refused(theirs)
 
 
 def test_a9_one_name_twice(theirs):
     one = json.dumps(ONE)
     put_header(theirs / WEIGHTS, f'{{"a": {one}, "a": {one}}}'.encode(), b"\0" * 8)
-    load(theirs, "'a' stands there twice")
+    assert_load_refused(theirs, "'a' stands there twice")
 
 
 def test_a10_two_hundred_thousand_entries(theirs):
     empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
     put_header(theirs / WEIGHTS, {f"k{i}": empty for i in range(200_000)}, b"")
-    load(theirs, "names 200,000 tensors")
+    assert_load_refused(theirs, "names 200,000 tensors")
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_a11_hostile_tensor_names(theirs, command, name):
         at += tensor.nbytes
     header[name] = {"dtype": "F32", "shape": [0], "data_offsets": [at, at]}
     put_header(theirs / WEIGHTS, header, data)
-    with kept(theirs), refused(str(theirs), error=CheckpointError):
+    with assert_kept(theirs), assert_refused(str(theirs), error=CheckpointError):
         anyformer.load(theirs)
-    err = command.fails(["convert", theirs, "out", "--to", "anyformer"], str(theirs))
+    err = command.assert_fails(["convert", theirs, "out", "--to", "anyformer"], str(theirs))
     assert err.strip().isprintable()
 
 
@@ -130,7 +130,7 @@ def test_a12_missing_keys(theirs):
     tensors = load_file(theirs / WEIGHTS)
     gone = sorted(tensors)[:14]
     save_file({k: t for k, t in tensors.items() if k not in gone}, theirs / WEIGHTS)
-    with kept(theirs), refused(gone[0], "and 9 more", error=CheckpointError):
+    with assert_kept(theirs), assert_refused(gone[0], "and 9 more", error=CheckpointError):
         anyformer.load(theirs)
     tensors.pop("lm_head.weight", None)  # a tied key is never missing
     save_file(tensors, theirs / WEIGHTS)
@@ -140,12 +140,14 @@ def test_a12_missing_keys(theirs):
 def test_a13_keys_too_many(ours):
     tensors = load_file(ours / WEIGHTS)
     save_file(tensors | {f"stack.blok.{i}": torch.ones(1) for i in range(20)}, ours / WEIGHTS)
-    load(ours, "unknown to the model", "nearest: 'stack.block", "and 12 more", "save")
+    assert_load_refused(
+        ours, "unknown to the model", "nearest: 'stack.block", "and 12 more", "save"
+    )
 
 
 def test_a14_shapes_that_differ(theirs):
     edited(theirs / CONFIG, n_positions=20)
-    load(theirs, "of shape (16, 8), not (20, 8)", CONFIG)
+    assert_load_refused(theirs, "of shape (16, 8), not (20, 8)", CONFIG)
 
 
 @pytest.mark.parametrize("name", ["../x.safetensors", "/tmp/x.safetensors", "link", "gone", "two"])
@@ -166,9 +168,9 @@ def test_a15_an_index_that_lies(sharded, tmp_path, command, name):
         index["weight_map"][key] = named
     (sharded / INDEX).write_text(json.dumps(index))
     away = name not in ("gone", "two")
-    with kept(sharded), refused(error=UnsafeError if away else CheckpointError):
+    with assert_kept(sharded), assert_refused(error=UnsafeError if away else CheckpointError):
         anyformer.load(sharded)
-    command.fails(["convert", sharded, "out"], str(sharded), code=3 if away else 2)
+    command.assert_fails(["convert", sharded, "out"], str(sharded), code=3 if away else 2)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -176,7 +178,7 @@ def test_a16_weights_that_are_no_numbers(theirs, bad):
     tensors = load_file(theirs / WEIGHTS)
     tensors["transformer.ln_f.weight"][3] = bad
     save_file(tensors, theirs / WEIGHTS)
-    load(theirs, "transformer.ln_f.weight", "NaN or infinite numbers")
+    assert_load_refused(theirs, "transformer.ln_f.weight", "NaN or infinite numbers")
 
 
 def test_a17_other_dtypes(theirs):
@@ -186,7 +188,7 @@ def test_a17_other_dtypes(theirs):
     assert next(anyformer.load(theirs, dtype="float32").parameters()).dtype == torch.float32
     narrow = {k: t.to(torch.float8_e4m3fn) for k, t in tensors.items()}
     save_file(narrow, theirs / WEIGHTS)
-    load(theirs, "stored as torch.float8_e4m3fn", "give dtype='bfloat16'")
+    assert_load_refused(theirs, "stored as torch.float8_e4m3fn", "give dtype='bfloat16'")
     assert next(anyformer.load(theirs, dtype="bfloat16").parameters()).dtype == torch.bfloat16
 
 
@@ -205,10 +207,13 @@ def test_a18_pickles(theirs, command, marker, hostile):
     tensors = load_file(theirs / WEIGHTS)
     (theirs / WEIGHTS).unlink()
     torch.save(tensors | ({"x": Evil(marker)} if hostile else {}), theirs / "pytorch_model.bin")
-    with kept(theirs), refused("pytorch_model.bin", "anyformer convert", error=UnsafeError):
+    with (
+        assert_kept(theirs),
+        assert_refused("pytorch_model.bin", "anyformer convert", error=UnsafeError),
+    ):
         anyformer.load(theirs)
     if hostile:
-        command.fails(["convert", theirs, "out"], "could run code: refused", code=3)
+        command.assert_fails(["convert", theirs, "out"], "could run code: refused", code=3)
     else:
         assert command.ends(["convert", theirs, "out"])[0] == 0
         assert anyformer.load(command.folder / "out").spec.dim == 8
@@ -227,9 +232,12 @@ def test_a19_poisoned_index_of_torchs_format(tmp_path, marker):
     (home / save.MANIFEST).write_text(json.dumps(manifest))
     assert save.fault(home) is None
     for read in (save.stored, lambda folder: save.fill(folder, {"a": torch.ones(3)})):
-        with kept(tmp_path), refused(".metadata", "could run code", error=UnsafeError):
+        with (
+            assert_kept(tmp_path),
+            assert_refused(".metadata", "could run code", error=UnsafeError),
+        ):
             read(home)
-    with refused(str(home), error=CheckpointError):
+    with assert_refused(str(home), error=CheckpointError):
         anyformer.load(home)
 
 
@@ -238,13 +246,13 @@ def test_a19_poisoned_index_of_torchs_format(tmp_path, marker):
 )
 def test_a20_pointers_and_web_pages(theirs, text, says):
     (theirs / WEIGHTS).write_text(text)
-    load(theirs, says)
+    assert_load_refused(theirs, says)
 
 
 def test_a21_a_file_that_changes_meanwhile(theirs, tmp_path):
     found = Stored(entries_of(theirs / WEIGHTS))
     os.truncate(theirs / WEIGHTS, (theirs / WEIGHTS).stat().st_size // 2)
-    with refused(WEIGHTS, "ends inside", error=CheckpointError):
+    with assert_refused(WEIGHTS, "ends inside", error=CheckpointError):
         for key in found:
             found[key]
     saver = save.Saver(tmp_path / "run", 2, background=False)

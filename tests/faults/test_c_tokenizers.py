@@ -10,7 +10,7 @@ from anyformer.data.tokenizer import Tokenizer
 from anyformer.data.train_tokenizer import train as train_tokenizer
 from anyformer.errors import CheckpointError, DataError, InputError
 from tests.data.test_tokenizer_faults import BPE, LEVEL, TEMPLATE, tokenizer_json
-from tests.faults.helping import edited, folder, kept, refused, words
+from tests.faults.helping import assert_kept, assert_refused, edited, folder, words
 
 OPTIONS = ["dim=8", "depth=1", "heads=2", "--steps", "1", "--batch", "2", "--length", "8"]
 PANICS = {
@@ -37,9 +37,12 @@ def put(home, files):
 @pytest.mark.parametrize("name", PANICS)
 def test_c32_files_that_make_the_library_panic(tmp_path, command, name):
     home = put(tmp_path / "t", PANICS[name])
-    with kept(home), refused("tokenizer.json", "can't be read", error=CheckpointError):
+    with (
+        assert_kept(home),
+        assert_refused("tokenizer.json", "can't be read", error=CheckpointError),
+    ):
         Tokenizer.load(home)
-    command.fails(["tokenizer", "show", "t", "a b"], "tokenizer.json")
+    command.assert_fails(["tokenizer", "show", "t", "a b"], "tokenizer.json")
 
 
 @pytest.mark.parametrize("name", HARMLESS)
@@ -54,14 +57,14 @@ def test_c32_settings_that_would_make_it_panic_are_not_used(tmp_path, name):
 )
 def test_c33_ids_twice_or_far_away(tmp_path, vocab, says):
     home = put(tmp_path / "t", {"vocab.json": json.dumps(vocab), "merges.txt": ""})
-    with kept(home), refused("vocab.json", says, error=CheckpointError):
+    with assert_kept(home), assert_refused("vocab.json", says, error=CheckpointError):
         Tokenizer.load(home, kind="gpt2")
 
 
 def test_c33_ids_with_gaps_beyond_the_model(tmp_path):
     far = tokenizer_json({**LEVEL, "vocab": {"[U]": 0, "a": 5000}})
     home = put(tmp_path / "t", far | {"config.json": '{"vocab_size": 100}'})
-    with kept(home), refused("5001 tokens", "vocab_size 100", error=CheckpointError):
+    with assert_kept(home), assert_refused("5001 tokens", "vocab_size 100", error=CheckpointError):
         Tokenizer.load(home)
 
 
@@ -69,7 +72,7 @@ def test_c33_ids_with_gaps_beyond_the_model(tmp_path):
 def test_c34_special_tokens_that_an_objective_needs(writer, tmp_path, command, recipe, says):
     (tmp_path / "text.txt").write_text("some words in a text. " * 40)
     told = ["--data", "text.txt", "--tokenizer", "writer", "--out", "run"]
-    command.fails(["train", recipe, *OPTIONS, *told], says)
+    command.assert_fails(["train", recipe, *OPTIONS, *told], says)
 
 
 def test_c35_a_vocabulary_of_another_size(tmp_path, command):
@@ -77,13 +80,13 @@ def test_c35_a_vocabulary_of_another_size(tmp_path, command):
     words().save(home)
     (tmp_path / "text.txt").write_text("some words in a text. " * 40)
     both = ("has 257 tokens", "31")
-    command.fails(["generate", "m", "hello"], *both)
-    command.fails(["evaluate", "m", "--data", "text.txt"], *both)
+    command.assert_fails(["generate", "m", "hello"], *both)
+    command.assert_fails(["evaluate", "m", "--data", "text.txt"], *both)
     theirs = folder(tmp_path / "t")
     words().save(theirs)
-    command.fails(["generate", "t", "hello"], *both)
+    command.assert_fails(["generate", "t", "hello"], *both)
     told = ["--data", "text.txt", "--tokenizer", "bytes", "--out", "run"]
-    command.fails(["train", "gpt2", "vocab=20", *OPTIONS, *told], "257 tokens", "20")
+    command.assert_fails(["train", "gpt2", "vocab=20", *OPTIONS, *told], "257 tokens", "20")
 
 
 TEXTS = {
@@ -104,7 +107,7 @@ def test_c36_texts_made_to_break_it(name):
 
 
 def test_c36_half_of_a_surrogate_pair():
-    with refused("text 1", "half of a pair of surrogates at 1", error=InputError):
+    with assert_refused("text 1", "half of a pair of surrogates at 1", error=InputError):
         words()(["fine", "a\ud800b"])
 
 
@@ -125,21 +128,21 @@ def test_c36_time_is_linear_in_length(kind):
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "characters"])
 def test_c37_an_empty_corpus_or_a_vocabulary_too_small(tmp_path, command, kind):
     for corpus in ([], [""]):
-        with refused("the corpus is empty", error=DataError):
+        with assert_refused("the corpus is empty", error=DataError):
             train_tokenizer(kind, corpus, 300)
-    with refused("is too small", error=DataError):
+    with assert_refused("is too small", error=DataError):
         train_tokenizer(kind, ["abcdefghijklmnopqrstuvwxyz"], 7)
     (tmp_path / "e.txt").write_text("")
-    command.fails(["tokenizer", "train", kind, "--data", "e.txt", "--out", "t"], "is empty")
+    command.assert_fails(["tokenizer", "train", kind, "--data", "e.txt", "--out", "t"], "is empty")
     (tmp_path / "e.txt").write_text("abcdefghijklmnopqrstuvwxyz")
     small = ["--data", "e.txt", "--vocab", "7", "--out", "t"]
-    command.fails(["tokenizer", "train", kind, *small], "vocab=7 is too small")
+    command.assert_fails(["tokenizer", "train", kind, *small], "vocab=7 is too small")
 
 
 def test_c38_a_pattern_without_end(tmp_path):
     home = put(tmp_path / "t", tokenizer_json(LEVEL, pre_tokenizer=SPLIT))
     made = Tokenizer.load(home)
-    with refused("can't be encoded", error=InputError, remedy=False):
+    with assert_refused("can't be encoded", error=InputError, remedy=False):
         made("a" * 60 + "!")
 
 

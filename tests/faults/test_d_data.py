@@ -19,7 +19,7 @@ from anyformer.errors import AnyformerError, DataError, InputError, TrainError
 from anyformer.train import resume, train
 from anyformer.train.tune import Tuning
 from anyformer.train.tune import prepare as prepared
-from tests.faults.helping import kept, refused, words
+from tests.faults.helping import assert_kept, assert_refused, words
 from tests.objectives.test_answer import RECORDS, task_of
 from tests.train.test_tune import lines, reviews, wish
 from tests.train.tiny import Bound, Numbers, settings, spec
@@ -31,7 +31,7 @@ TOLD = ["--tokenizer", "bytes", "--out", "run"]
 @pytest.mark.parametrize(("content", "says"), [(b"", "is empty"), (b"\n \n", "no text")])
 def test_d40_files_with_nothing(tmp_path, command, content, says):
     (tmp_path / "a.txt").write_bytes(content)
-    command.fails(["train", *SMALL, "--data", "a.txt", *TOLD], "a.txt", says)
+    command.assert_fails(["train", *SMALL, "--data", "a.txt", *TOLD], "a.txt", says)
 
 
 def test_d40_one_line_without_end(tmp_path, monkeypatch):
@@ -43,7 +43,7 @@ def test_d40_one_line_without_end(tmp_path, monkeypatch):
     monkeypatch.setattr("anyformer.data.stream.LONGEST", 1 << 20)
     monkeypatch.setattr("anyformer.data.stream.lines.__defaults__", (1 << 20,))
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": "a" * (1 << 21)}))
-    with refused("a.jsonl:1", "a line of more than", "split it", error=DataError):
+    with assert_refused("a.jsonl:1", "a line of more than", "split it", error=DataError):
         list(source(tmp_path / "a.jsonl").pieces())
 
 
@@ -62,7 +62,7 @@ def test_d40_one_line_without_end(tmp_path, monkeypatch):
 def test_d41_bytes_that_are_no_text(tmp_path, command, monkeypatch, name, content, says):
     monkeypatch.setattr("anyformer.data.stream.FREE", 1 << 20)
     (tmp_path / name).write_bytes(content)
-    command.fails(["train", *SMALL, "--data", name, *TOLD], name, says)
+    command.assert_fails(["train", *SMALL, "--data", name, *TOLD], name, says)
 
 
 def test_d41_lines_that_end_otherwise(tmp_path):
@@ -75,34 +75,37 @@ def test_d42_a_broken_line(tmp_path, writer, command):
     rows = [json.dumps({"text": f"text {i}"}) for i in range(9)]
     (tmp_path / "a.jsonl").write_text("\n".join([*rows[:4], '{"text": ', *rows[4:]]))
     told = ["data", "prepare", "a.jsonl", "--tokenizer", "writer", "--out", "shards"]
-    command.fails(told, "a.jsonl:5", "not valid JSON", "on_bad='skip'", seconds=20)
+    command.assert_fails(told, "a.jsonl:5", "not valid JSON", "on_bad='skip'", seconds=20)
     code, _, err = command.ends([*told, "--on-bad", "skip", "--workers", "0"])
     assert code == 0, err
     about = json.loads((tmp_path / "shards" / MANIFEST).read_text())
     assert about["source"]["left_out"] == 1
     bad = lines(tmp_path / "b.jsonl", reviews(4)) and tmp_path / "b.jsonl"
     bad.write_text(bad.read_text() + "{\n")
-    with kept(tmp_path), refused("b.jsonl:5", error=DataError):
+    with assert_kept(tmp_path), assert_refused("b.jsonl:5", error=DataError):
         prepared(wish("classification", str(bad)))
 
 
 def test_d43_a_missing_column(tmp_path, writer, command):
     (tmp_path / "a.jsonl").write_text('{"body": "x", "id": 1}\n')
     told = ["data", "prepare", "a.jsonl", "--tokenizer", "writer", "--out", "shards"]
-    command.fails(told, "no field 'text'", "'body', 'id'", "--field", seconds=20)
+    command.assert_fails(told, "no field 'text'", "'body', 'id'", "--field", seconds=20)
     rows = [{"body": r["text"], "label": r["label"]} for r in reviews()]
     file = lines(tmp_path / "b.jsonl", rows)
-    with kept(tmp_path), refused("no 'text'", "body, label", error=AnyformerError):
+    with assert_kept(tmp_path), assert_refused("no 'text'", "body, label", error=AnyformerError):
         prepared(wish("classification", file))
 
 
 def test_d44_labels(tmp_path):
     learn = lines(tmp_path / "a.jsonl", reviews())
     other = lines(tmp_path / "v.jsonl", [{"text": "so so", "label": "middling"}])
-    with kept(tmp_path), refused("'middling'", "known labels: 'bad', 'good'", remedy=False):
+    with (
+        assert_kept(tmp_path),
+        assert_refused("'middling'", "known labels: 'bad', 'good'", remedy=False),
+    ):
         prepared(wish("classification", learn, validation=other))
     one = lines(tmp_path / "o.jsonl", [{**r, "label": "bad"} for r in reviews()])
-    with kept(tmp_path), refused("the data has 'bad' alone", "give two or more"):
+    with assert_kept(tmp_path), assert_refused("the data has 'bad' alone", "give two or more"):
         prepared(wish("classification", one))
     gaps = [{**r, "label": 7 if r["label"] == "bad" else 2} for r in reviews()]
     ready = prepared(wish("classification", lines(tmp_path / "g.jsonl", gaps)))
@@ -113,7 +116,7 @@ def test_d44_labels(tmp_path):
 def test_d45_answers_to_questions():
     task, _ = task_of()
     wrong = {**RECORDS[0], "id": "x", "answers": {"text": ["zebra"], "answer_start": [0]}}
-    with refused("record 'x'", "'zebra' doesn't stand at", error=InputError, remedy=False):
+    with assert_refused("record 'x'", "'zebra' doesn't stand at", error=InputError, remedy=False):
         task.place(wrong, task.windows(wrong)[0])
     cut = 0
     for record in RECORDS:  # an answer outside a window is none there, inside one it is whole
@@ -138,7 +141,7 @@ def test_d46_fewer_samples_than_a_batch(tmp_path):
 
 def test_d46_less_text_than_a_row(tmp_path, command):
     (tmp_path / "a.txt").write_text("hi")
-    command.fails(["train", *SMALL, "--data", "a.txt", *TOLD], "give a larger text")
+    command.assert_fails(["train", *SMALL, "--data", "a.txt", *TOLD], "give a larger text")
 
 
 class _Maker:
@@ -167,7 +170,7 @@ def test_d48_data_that_changed_since(tmp_path, command):
     code, _, err = command.ends(["train", *SMALL, "--data", "a.txt", *TOLD])
     assert code == 0, err
     (tmp_path / "a.txt").write_text("some other words, in a text. " * 60)
-    with kept(tmp_path / "run" / "checkpoints"):
+    with assert_kept(tmp_path / "run" / "checkpoints"):
         code, _, err = command.ends(["resume", "run"])
     assert code == 2
     assert "is not what the run began with" in err and "changed" in err
@@ -183,11 +186,11 @@ class Deadly(Bound):
 
 def test_d49_a_worker_that_is_killed(tmp_path, monkeypatch):
     before = time.monotonic()
-    with refused("workers=1", "resume", error=TrainError, seconds=30):
+    with assert_refused("workers=1", "resume", error=TrainError, seconds=30):
         train(spec(), Numbers(), Deadly(), tmp_path / "a", settings(workers=1))
     assert resume(tmp_path / "a", Numbers(), Bound()).steps == 8
     monkeypatch.setattr(crew, "START", "import os; os.kill(os.getpid(), 9)")
-    with refused("worker 0", "died with status -9", error=DataError, seconds=30):
+    with assert_refused("worker 0", "died with status -9", error=DataError, seconds=30):
         prepare(["a b c"], words(), tmp_path / "s", workers=1)
     assert not (tmp_path / "s").exists()
     assert time.monotonic() - before < 30

@@ -20,7 +20,7 @@ from anyformer.train.lock import Lock
 from anyformer.train.schedule import factor
 from anyformer.train.settings import Cosine, Guard, InverseRoot, LinearDecay, Saving, check
 from anyformer.train.step import Stepper
-from tests.faults.helping import kept, refused
+from tests.faults.helping import assert_kept, assert_refused
 from tests.train.test_guard import Poisoned
 from tests.train.tiny import Bound, Numbers, TinyCausal, settings, spec, weights
 
@@ -197,7 +197,7 @@ def test_e55_other_ranks_read_the_same_samples(tmp_path):
         parts = [rows(rank, world) for rank in range(world)]
         joined = [[r for part in step for r in part] for step in zip(*parts, strict=True)]
         assert joined == whole
-    with refused("can't be shared by 3 ranks", "take a multiple", error=SpecError):
+    with assert_refused("can't be shared by 3 ranks", "take a multiple", error=SpecError):
         check(settings(batch=8), world=3)
 
 
@@ -211,7 +211,7 @@ def test_e56_losses_that_are_no_numbers(tmp_path, value):
     if value == math.inf:
         return
     bad = Poisoned(tuple(range(16, 400)), value)
-    with refused("step 4", "samples from", "guard.skips", error=DivergedError, seconds=20):
+    with assert_refused("step 4", "samples from", "guard.skips", error=DivergedError, seconds=20):
         train(spec(), Numbers(), bad, tmp_path / "b", settings(guard=Guard(skips=2)))
     assert resume(tmp_path / "b", Numbers(), Bound()).steps == 8
 
@@ -242,7 +242,7 @@ def test_e58_numbers_of_steps_and_short_schedules(tmp_path, monkeypatch):
     for schedule in (Cosine(warmup=3), LinearDecay(), InverseRoot(warmup=2)):
         rates = [factor(schedule, step, 10) for step in (0, 9, 10, 11, 10**6, 10**15)]
         assert all(0.0 <= rate <= 1.0 for rate in rates)
-    with refused("warmup=9 is more than steps=8", "take fewer", error=SpecError):
+    with assert_refused("warmup=9 is more than steps=8", "take fewer", error=SpecError):
         begun(tmp_path / "a", schedule=Cosine(warmup=9))
     far = 10**12
     saver = save.Saver(tmp_path / "c", 2, background=False)
@@ -256,10 +256,10 @@ def test_e58_numbers_of_steps_and_short_schedules(tmp_path, monkeypatch):
 
 def test_e59_two_processes_in_one_folder(tmp_path):
     begun(tmp_path / "a", steps=2)
-    with Lock(tmp_path / "a"), kept(tmp_path):
-        with refused(f"in use by process {os.getpid()}", "wait for it", error=TrainError):
+    with Lock(tmp_path / "a"), assert_kept(tmp_path):
+        with assert_refused(f"in use by process {os.getpid()}", "wait for it", error=TrainError):
             resume(tmp_path / "a", Numbers(10))
-    with refused("holds a run", "resume it", error=TrainError), kept(tmp_path):
+    with assert_refused("holds a run", "resume it", error=TrainError), assert_kept(tmp_path):
         begun(tmp_path / "a")
 
 

@@ -14,7 +14,7 @@ from anyformer.errors import SpecError, TrainError
 from anyformer.train import ranks, save
 from anyformer.train.settings import check
 from tests.distributed.helping import ROOT, environment, weights
-from tests.faults.helping import assert_told, refused
+from tests.faults.helping import assert_refused, assert_told
 from tests.train.tiny import settings
 
 NAMES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")
@@ -107,11 +107,11 @@ def test_f65_an_environment_that_is_wrong(monkeypatch, change, says):
         for name, value in given.items():
             if value is not None:
                 monkeypatch.setenv(name, value)
-        with refused(says, error=TrainError, seconds=20, remedy=False):
+        with assert_refused(says, error=TrainError, seconds=20, remedy=False):
             with ranks.start(timeout=1.0):
                 pass
     assert not ranks.initialised()
-    with refused("can't be shared by 3 ranks", error=SpecError):
+    with assert_refused("can't be shared by 3 ranks", error=SpecError):
         check(settings(batch=8), world=3)
 
 
@@ -183,5 +183,5 @@ def test_f69_a_save_in_the_background_is_waited_for(home, told, tmp_path, monkey
     saver.wait()
     monkeypatch.setattr(FileSystemWriter, "write_data", full)
     saver.save(3, {"a": torch.ones(2)}, {})
-    with refused("step 3 could not be written", "step 2 is intact", error=TrainError):
+    with assert_refused("step 3 could not be written", "step 2 is intact", error=TrainError):
         saver.wait()

@@ -17,7 +17,7 @@ import anyformer
 from anyformer.errors import CheckpointError, TrainError
 from anyformer.train import resume, save, train
 from anyformer.train.settings import Saving
-from tests.faults.helping import kept, made, refused
+from tests.faults.helping import assert_kept, assert_refused, made
 from tests.train.tiny import Bound, Numbers, settings, spec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,8 +37,8 @@ def limited(which, value):
 
 def test_g70_a_full_disk_while_a_model_is_saved(theirs):
     larger = made(dim=64)
-    with kept(theirs.parent), limited(resource.RLIMIT_FSIZE, 9000):
-        with refused(str(theirs), "File too large", "as it was", error=CheckpointError):
+    with assert_kept(theirs.parent), limited(resource.RLIMIT_FSIZE, 9000):
+        with assert_refused(str(theirs), "File too large", "as it was", error=CheckpointError):
             larger.save_pretrained(theirs)
     assert anyformer.load(theirs).spec.dim == 8
 
@@ -57,7 +57,9 @@ def test_g70_a_full_disk_while_a_run_saves(tmp_path, monkeypatch, background):
     monkeypatch.setattr(save.Saver, "save", limiting)
     saving = Saving(every=3, background=background)
     try:
-        with refused("step 3 is intact", "make room", "resume", error=TrainError, seconds=20):
+        with assert_refused(
+            "step 3 is intact", "make room", "resume", error=TrainError, seconds=20
+        ):
             train(spec(), Numbers(), Bound(), tmp_path / "a", settings(saving=saving))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, held)
@@ -80,36 +82,36 @@ class Greedy(Bound):
         return batch["input_ids"].sum() if getattr(self, "seen", 0) == 4 else -1
 
 
-def run_out(folder, **options):
-    with refused("out of memory", "GiB", "micro=", "resume", error=TrainError, seconds=60):
+def assert_runs_out(folder, **options):
+    with assert_refused("out of memory", "GiB", "micro=", "resume", error=TrainError, seconds=60):
         train(spec(), Numbers(), Greedy(), folder, settings(**options))
     assert save.newest(folder / "checkpoints", pytest.fail) == 3
     assert resume(folder, Numbers(), Bound()).steps == 8
 
 
 def test_g71_memory_that_runs_out(tmp_path):
-    run_out(tmp_path / "a", device="cpu")
+    assert_runs_out(tmp_path / "a", device="cpu")
 
 
 @pytest.mark.gpu
 def test_g72_memory_of_a_gpu_that_runs_out(tmp_path):
-    run_out(tmp_path / "a", device="cuda")
+    assert_runs_out(tmp_path / "a", device="cuda")
 
 
 def test_g73_places_that_can_not_be_written(theirs, tmp_path, command, monkeypatch):
-    with refused("/proc/nowhere", "Make room, or give a folder", error=CheckpointError):
+    with assert_refused("/proc/nowhere", "Make room, or give a folder", error=CheckpointError):
         made().save_pretrained("/proc/nowhere/x")
-    command.fails(["convert", theirs, "/proc/nowhere/x"], "/proc/nowhere")
-    with refused("/proc/nowhere", error=TrainError, remedy=False):
+    command.assert_fails(["convert", theirs, "/proc/nowhere/x"], "/proc/nowhere")
+    with assert_refused("/proc/nowhere", error=TrainError, remedy=False):
         train(spec(), Numbers(), Bound(), "/proc/nowhere/x", settings())
     (tmp_path / "file").write_text("")
-    command.fails(["convert", theirs, "file"], "is a file", "give a folder")
+    command.assert_fails(["convert", theirs, "file"], "is a file", "give a folder")
 
     def no_inodes(*given, **options):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "mkdir", no_inodes)
-    with kept(tmp_path), refused("No space left", error=CheckpointError):
+    with assert_kept(tmp_path), assert_refused("No space left", error=CheckpointError):
         made().save_pretrained(tmp_path / "new")
 
 
@@ -138,7 +140,7 @@ def test_g74_no_network(theirs, writer, command, monkeypatch):
     assert asked == []
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     before = time.monotonic()
-    command.fails(["generate", "org/name", "a"], "org/name", seconds=15)
+    command.assert_fails(["generate", "org/name", "a"], "org/name", seconds=15)
     assert asked
     assert time.monotonic() - before < 15
 

@@ -11,7 +11,7 @@ from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.generate import generate, stream
 from anyformer.generate.telling import Telling
-from tests.faults.helping import SIZES, refused, words
+from tests.faults.helping import SIZES, assert_refused, words
 from tests.tasks.tiny import built
 from tests.tasks.tiny import words as task_words
 
@@ -41,20 +41,22 @@ def model():
     ],
 )
 def test_h77_prompts(model, ids, says):
-    with refused(says, error=InputError, remedy="outside" not in says):
+    with assert_refused(says, error=InputError, remedy="outside" not in says):
         generate(model, ids, 2)
 
 
 def test_h77_nothing_but_padding(model):
     hidden = torch.zeros(1, 4, dtype=torch.long)
-    with refused("attention_mask hides the last id", "pad prompts", error=InputError, remedy=False):
+    with assert_refused(
+        "attention_mask hides the last id", "pad prompts", error=InputError, remedy=False
+    ):
         generate(model, hidden, 2, attention_mask=hidden)
     assert model(hidden, attention_mask=hidden).logits.isfinite().all()
 
 
 def test_h77_prompts_of_the_command(writer, command):
-    command.fails(["generate", writer, ""], "the prompt is empty", "give a text")
-    command.fails(["generate", writer, "x" * 100], "the model has 16", "shorten the prompt")
+    command.assert_fails(["generate", writer, ""], "the prompt is empty", "give a text")
+    command.assert_fails(["generate", writer, "x" * 100], "the model has 16", "shorten the prompt")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_h77_prompts_of_the_command(writer, command):
 def test_h78_options(model, options):
     drawn = {"do_sample": True} if {"temperature", "top_p", "top_k"} & set(options) else {}
     (name,) = options
-    with refused(name, error=InputError):
+    with assert_refused(name, error=InputError):
         generate(model, PROMPTS, **{"max_new_tokens": 2, **drawn, **options})
 
 
@@ -87,7 +89,7 @@ def test_h78_more_candidates_than_tokens(model):
     ids=" ".join,
 )  # fmt: skip
 def test_h78_options_of_the_command(writer, command, words):
-    err = command.fails(["generate", writer, "hi", *words])
+    err = command.assert_fails(["generate", writer, "hi", *words])
     assert words[0].strip("-").replace("-", "_") in err.replace("-", "_")
 
 
@@ -99,7 +101,7 @@ def test_h78_more_tokens_than_there_is_room_for(writer, command):
 
 def test_h79_nothing_left_to_choose_from(model):
     every = [[i] for i in range(31)]
-    with refused("leave no token for row 0, new token 0", error=InputError, remedy=False):
+    with assert_refused("leave no token for row 0, new token 0", error=InputError, remedy=False):
         generate(model, PROMPTS, 2, bad_words_ids=every)
     only = generate(model, PROMPTS, 2, bad_words_ids=every[:7] + every[8:])
     assert only[:, -2:].eq(7).all()
@@ -179,7 +181,7 @@ def test_h83_answers_and_labels():
     bert = {"recipe": "bert", "style": "bert", "length": 64}
     made = built(head=S.Span(), **bert)
     answer = anyformer.task("answer", made, tokenizer=task_words("bert"))
-    with refused("context", error=InputError, remedy=False):
+    with assert_refused("context", error=InputError, remedy=False):
         answer({"question": "who met Bob?", "context": ""})
     made = built(head=S.Classes(count=3), **bert)
     found = anyformer.task("classify", made, tokenizer=task_words("bert"))("a fine day")

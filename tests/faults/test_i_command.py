@@ -19,7 +19,7 @@ from anyformer.study.results import Point
 from anyformer.study.stats import judge
 from anyformer.train import log, train
 from anyformer.train.card import card
-from tests.faults.helping import made, refused, words
+from tests.faults.helping import assert_refused, made, words
 from tests.study.fake import table
 from tests.study.test_report import _Reader
 from tests.train.test_card import EVIL as CARD
@@ -53,25 +53,27 @@ OUTSIDE = re.compile(r"""(?:src|href|url\()\s*=?\s*["']?\s*(?:https?:|//|javascr
     ],
 )
 def test_i85_words_that_are_not_known(command, words, says):
-    command.fails(words, says)
+    command.assert_fails(words, says)
 
 
 def test_i86_folders_that_are_not_empty(theirs, tmp_path, command):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("years of work")
     (tmp_path / "a.txt").write_text("some words in a text. " * 60)
-    command.fails(["convert", theirs, "out"], "is not empty", "--force")
+    command.assert_fails(["convert", theirs, "out"], "is not empty", "--force")
     size = ["dim=8", "depth=1", "heads=2", "--tokenizer", "bytes", "--steps", "1"]
     told = ["train", "gpt2", *size, "--data", "a.txt", "--length", "8", "--batch", "2"]
-    command.fails([*told, "--out", "out"], "is not empty", "thesis.txt", "give another folder")
+    command.assert_fails(
+        [*told, "--out", "out"], "is not empty", "thesis.txt", "give another folder"
+    )
     prepared = ["data", "prepare", "a.txt", "--tokenizer", "words", "--out", "shards"]
     words().save(tmp_path / "words")
     assert command.ends([*prepared, "--workers", "0"])[0] == 0
-    command.fails([*prepared, "--workers", "0"], "shards", "overwrite")
+    command.assert_fails([*prepared, "--workers", "0"], "shards", "overwrite")
     made_ = ["tokenizer", "train", "bytes", "--out", "words"]
-    command.fails(made_, "has a tokenizer already", "choose another folder")
+    command.assert_fails(made_, "has a tokenizer already", "choose another folder")
     assert command.ends([*told, "--out", "run"])[0] == 0
-    command.fails([*told, "--out", "run"], "holds a run", "resume it")
+    command.assert_fails([*told, "--out", "run"], "holds a run", "resume it")
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +123,7 @@ def test_i87_formulas_in_tables(tmp_path):
 def test_i87_escapes_in_a_terminal(tmp_path, theirs, command):
     odd = tmp_path / "\x1b[31mred\x07\u202e"
     odd.mkdir()
-    err = command.fails(["convert", odd, "out"], "\\x1b[31mred\\x07\\u202e")
+    err = command.assert_fails(["convert", odd, "out"], "\\x1b[31mred\\x07\\u202e")
     assert err.strip().isprintable()
 
 
@@ -185,7 +187,7 @@ def test_i91_terminals_of_every_kind(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     code, out, _ = command.ends(["list"])
     assert code == 0 and "\x1b" not in out
-    with refused(repr("C:\\models\\bert")):
+    with assert_refused(repr("C:\\models\\bert")):
         anyformer.load("C:\\models\\bert")
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 import anyformer
 from anyformer.errors import AnyformerError, CheckpointError, UnsafeError
 from anyformer.train import resume, save, train
-from tests.faults.helping import CONFIG, INDEX, SPEC, WEIGHTS, edited, refused, words
+from tests.faults.helping import CONFIG, INDEX, SPEC, WEIGHTS, assert_refused, edited, words
 from tests.faults.test_a_files import Evil
 from tests.study.fake import table
 from tests.study.test_report import _Reader
@@ -73,7 +73,7 @@ def test_p1_pickles(writer, command, marker, kind):
     (writer / SPEC).unlink()
     assert 3 in everything(writer, command)
     for path in writer.glob("*.p*"):
-        with refused(error=CheckpointError):
+        with assert_refused(error=CheckpointError):
             anyformer.load(path)
 
 
@@ -101,7 +101,7 @@ def test_p2_configurations_that_name_code(theirs, command, marker):
     for spec_ in ({"is": "evil.Model"}, {"is": "os.system"}, {"is": "Model", "evil": 1}):
         (theirs / SPEC).write_text(json.dumps({"format": 1, "spec": spec_}))
         assert everything(theirs, command)[0] == 2
-        with refused(SPEC, error=AnyformerError, remedy=False):
+        with assert_refused(SPEC, error=AnyformerError, remedy=False):
             anyformer.load(theirs)
 
 
@@ -139,7 +139,7 @@ def test_p3_indexes_of_checkpoints(tmp_path, marker, kind):
     for other in (done.folder / "checkpoints").glob("step-*"):
         if other != home:
             rewritten(other, content)
-    with refused(".metadata", error=UnsafeError, remedy=False):
+    with assert_refused(".metadata", error=UnsafeError, remedy=False):
         resume(done.folder, Numbers(10))
 
 
@@ -172,7 +172,7 @@ def test_p5_shards_elsewhere(sharded, tmp_path, command, marker, name):
     save_file({key: torch.ones(1)}, tmp_path / "outside.safetensors")
     words().save(sharded)
     assert 3 in everything(sharded, command)
-    with refused(INDEX, "outside the folder", error=UnsafeError):
+    with assert_refused(INDEX, "outside the folder", error=UnsafeError):
         anyformer.load(sharded)
 
 
@@ -181,7 +181,7 @@ def test_p5_links_elsewhere(writer, tmp_path, command, marker):
     secret.write_text('{"format": 1}')
     (writer / SPEC).unlink()
     (writer / SPEC).symlink_to(secret)
-    with refused(SPEC, "outside the folder", error=UnsafeError):
+    with assert_refused(SPEC, "outside the folder", error=UnsafeError):
         anyformer.load(writer)
     assert secret.read_text() == '{"format": 1}'
 

@@ -18,7 +18,7 @@ from anyformer.compat.x_transformers import (
 )
 from anyformer.errors import InputError, SpecError
 from anyformer.generate import generate
-from tests.faults.helping import refused
+from tests.faults.helping import assert_refused
 
 SMALL = {"dim": 16, "depth": 2, "heads": 2}
 TEXT = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]])
@@ -146,7 +146,7 @@ def test_u5_sinusoids_and_prompts_of_unequal_lengths():
 def test_u6_a_prefix_and_a_cache():
     model = made()
     assert_cached(model, 5, prefix_lengths=torch.tensor([5]))
-    with refused("prefix_lengths", error=InputError):
+    with assert_refused("prefix_lengths", error=InputError):
         generate(model, TEXT, 3, prefix_lengths=torch.tensor([5]))
 
 
@@ -204,7 +204,7 @@ def test_refused_by_name(name):
     known = {"residual_attn", "attn_kv_heads", "attn_num_mem_kv", "max_mem_len", "layer_dropout",
              "attn_flash", "attn_on_attn"}  # fmt: skip
     strange = next(word for word in words if word not in known)
-    with refused(strange, error=SpecError, remedy=False):
+    with assert_refused(strange, error=SpecError, remedy=False):
         made(**words)
 
 
@@ -244,7 +244,7 @@ def test_u33_nothing_is_ignored_on_the_fast_path(name):
 
 
 def test_u34_a_call_can_not_change_what_is_causal():
-    with refused("causal", error=InputError):
+    with assert_refused("causal", error=InputError):
         made()(TEXT, causal=False)
 
 
@@ -260,7 +260,7 @@ def test_u36_segments_equal_one_pass(name):
 
 def test_u37_a_sandwich_that_would_lose_cross_attention():
     spec = anyformer.recipe("t5", **SMALL, vocab=23)
-    with refused("no cross-attention would be left", "Choose a smaller", error=SpecError):
+    with assert_refused("no cross-attention would be left", "Choose a smaller", error=SpecError):
         switch(spec, dec_sandwich_coef=SMALL["depth"])
 
 
@@ -289,7 +289,7 @@ def test_u39_blocks_left_out_keep_their_memories():
 
 def test_u40_an_encoder_can_not_be_trained_to_continue():
     model = TransformerWrapper(num_tokens=23, max_seq_len=16, attn_layers=Encoder(**SMALL))
-    with refused("needs a TransformerWrapper around a Decoder", error=SpecError):
+    with assert_refused("needs a TransformerWrapper around a Decoder", error=SpecError):
         AutoregressiveWrapper(model)
 
 
@@ -316,9 +316,9 @@ def test_u42_copies_of_tied_models_stand_alone():
 def test_u43_keywords_are_never_dropped():
     small = {"num_tokens": 23, "max_seq_len": 16, "depth": 1, "heads": 2}
     sides = {f"{side}_{k}": v for side in ("enc", "dec") for k, v in small.items()}
-    with refused("bogus", error=SpecError, remedy=False):
+    with assert_refused("bogus", error=SpecError, remedy=False):
         XTransformer(dim=16, bogus=True, **sides)
-    with refused("attn_bogus", error=SpecError, remedy=False):
+    with assert_refused("attn_bogus", error=SpecError, remedy=False):
         Decoder(**SMALL, attn_bogus=True)
 
 
