@@ -101,7 +101,7 @@ CASES: dict[str, Case] = {
         "bert",
         SHORT,
         WIDE,
-        steps=120,
+        steps=140,
         batch=32,
         lr=5e-3,
         context=16,

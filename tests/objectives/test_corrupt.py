@@ -25,6 +25,19 @@ def test_a_share_is_within_one_of_its_rate(count, rate, seed):
     assert 1 <= found <= count and abs(found - max(1, rate * count)) <= 1
 
 
+def test_single_places_are_alike_and_none_comes_twice():
+    rng = np.random.default_rng(0)
+    found = np.stack([corrupt.singles(7, 3, rng) for _ in range(7000)])
+    assert (np.diff(np.sort(found), axis=1) > 0).all()
+    assert np.bincount(found.ravel()) == pytest.approx([3000] * 7, rel=0.06)
+    assert sorted(corrupt.singles(4, 4, rng)) == [0, 1, 2, 3]
+
+
+def test_fates_have_their_shares():
+    found = corrupt.fates(40_000, 0.8, 0.15, np.random.default_rng(0))
+    assert np.bincount(found) / 40_000 == pytest.approx([0.8, 0.15, 0.05], abs=0.01)
+
+
 def test_a_share_has_the_right_mean():
     found = [corrupt.share(13, 0.15, rng(0, i)) for i in range(20_000)]
     assert set(found) == {1, 2} and close(np.mean(found), 1.95, 20_000, 0.3)

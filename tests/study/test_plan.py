@@ -35,6 +35,17 @@ def test_runs_of_a_study(data, tmp_path):
     assert arms[0].changes == () and any("rotary" in line.lower() for line in arms[1].changes)
 
 
+def test_the_longest_runs_of_a_seed_start_first(data, tmp_path):
+    deeper = Variant(name="deeper", words=("depth=5",))
+    _, arms, trials = _planned(
+        tiny.study(data, variants=(*tiny.study(data).variants, deeper)), tmp_path
+    )
+    assert max(arms, key=lambda arm: arm.flops).name == "deeper"
+    seeds = [t.seed for t in trials]
+    assert seeds == sorted(seeds)  # those of a seed beside each other
+    assert [t.variant for t in trials[:: len(arms)]] == ["deeper"] * len({*seeds})
+
+
 def test_a_run_is_named_by_what_its_numbers_depend_on(data, tmp_path):
     study = tiny.study(data)
     _, _, first = _planned(study, tmp_path)

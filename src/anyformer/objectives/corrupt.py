@@ -28,6 +28,11 @@ def share(count: int, rate: float, rng: Rng) -> int:
     return min(count, max(1, int(rate * count + rng.random()))) if rate > 0 else 0
 
 
+def singles(count: int, budget: int, rng: Rng) -> np.ndarray:
+    """So many (budget,) of `count` places, in no order, each choice alike."""
+    return rng.random(count).argpartition(budget - 1)[:budget]
+
+
 def weighted(chances: Sequence[float]) -> Lengths:
     """Lengths 1, 2, … with the given chances, which need not sum to one."""
     edges = np.cumsum(chances) / np.sum(chances)
@@ -123,7 +128,8 @@ def covered(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 def fates(count: int, mask: float, random: float, rng: Rng) -> np.ndarray:
     """What becomes of each chosen token (count,): 0 a mask, 1 another token, 2 itself."""
-    return np.searchsorted([mask, mask + random], rng.random(count), side="right")
+    drawn = rng.random(count)
+    return (drawn >= mask).view(np.int8) + (drawn >= mask + random).view(np.int8)
 
 
 # --------------------------------------------------------------------------- T5's spans

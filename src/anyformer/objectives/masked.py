@@ -93,11 +93,17 @@ class Masker:
         places = np.flatnonzero(~self.special[ids])
         if not len(places) or not plan.rate:
             return row, labels
-        starts, lengths = self.spans(ids[places], rng)
-        chosen = places[corrupt.covered(starts, lengths)]
+        if self.marks is None and plan.spans == "one":  # mostly, so without what spans ask for
+            budget = corrupt.share(len(places), plan.rate, rng)
+            chosen = places[corrupt.singles(len(places), budget, rng)]
+            fate = corrupt.fates(budget, plan.mask, plan.random, rng)
+        else:
+            starts, lengths = self.spans(ids[places], rng)
+            chosen = places[corrupt.covered(starts, lengths)]
+            drawn = len(starts if plan.together else chosen)
+            fate = corrupt.fates(drawn, plan.mask, plan.random, rng)
+            fate = np.repeat(fate, lengths) if plan.together else fate
         labels[chosen] = ids[chosen]
-        fate = corrupt.fates(len(starts if plan.together else chosen), plan.mask, plan.random, rng)
-        fate = np.repeat(fate, lengths) if plan.together else fate
         row[chosen[fate == MASK]] = self.mask
         swapped = chosen[fate == OTHER]
         row[swapped] = self.others[rng.integers(len(self.others), size=len(swapped))]

@@ -311,7 +311,15 @@ def trials(study: Study, on: Ground, made: list[Arm]) -> list[Trial]:
     """All runs that are known from the start, those of a seed beside each other."""
     rates = rates_of(study)
     seeds = study.seeds[:1] if study.tune == "first" and len(rates) > 1 else study.seeds
-    return [trial(study, on, arm, s, lr) for s in seeds for lr in rates for arm in made]
+    order = longest_first(made)
+    return [trial(study, on, arm, s, lr) for s in seeds for arm in order for lr in rates]
+
+
+def longest_first(made: list[Arm]) -> list[Arm]:
+    """The order in which to start runs, so that no long one is alone at the end."""
+    return sorted(
+        made, key=lambda arm: (arm.flops * arm.tokens * arm.steps, arm.steps), reverse=True
+    )
 
 
 def is_timed(study: Study) -> bool:

@@ -162,15 +162,16 @@ def _add(now: Standing, trials: Sequence[Trial]) -> None:
 def tuned(now: Standing) -> list[Trial]:
     """The runs of the other seeds, each variant with the rate that was best with the first."""
     found, study = now.results(), now.study
-    made: list[Trial] = []
+    best: dict[str, float] = {}
     for arm in now.arms:
         ended = [o for o in found.of(arm.name) if o.status == "done" and o.points]
         if not ended:
             continue  # all diverged: there is no rate to go on with
         sign = 1 if study.lower else -1
-        best = min(ended, key=lambda o: sign * o.points[-1].scores[study.score])
-        made += [plan.trial(study, now.ground, arm, s, best.lr) for s in study.seeds[1:]]
-    return made
+        best[arm.name] = min(ended, key=lambda o: sign * o.points[-1].scores[study.score]).lr
+    order = [arm for arm in plan.longest_first(now.arms) if arm.name in best]
+    made = lambda arm, seed: plan.trial(study, now.ground, arm, seed, best[arm.name])
+    return [made(arm, seed) for seed in study.seeds[1:] for arm in order]
 
 
 def probed(study: Study, home: Path, ground: Ground, specs: dict[str, Model], jobs: int) -> float:

@@ -7,7 +7,7 @@ parameters outside the embeddings, and six layers trained with the compute of th
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from anyformer.study.nodes import Match, Study, Variant
 from anyformer.study.shipped.tier import Tier, common, words_of
@@ -43,9 +43,26 @@ DEPTHS = (
     *(Variant(name=f"{n} layers", words=(f"depth={n}", f"unique={n}")) for n in (2, 3)),
     *(Variant(name=f"1 layer × {n}", words=(f"depth={n}",)) for n in (2, 3, 6, 12)),
 )
-# Steps and learning rates of the larger tier that are not those of the others: masked tokens are
-# learned more slowly, and norms behind the sums bear less of a rate the longer it lasts.
-LARGE = {("masked", "relative"): (2400, (3e-4, 8e-4, 2e-3, 5e-3))}
+
+
+@dataclass(frozen=True)
+class Large:
+    """What a panel of the larger tier takes: steps, rows of a batch, tokens of a row, rates."""
+
+    steps: int
+    batch: int = 64
+    length: int = 64
+    rates: tuple[float, ...] = (3e-4, 8e-4, 2e-3, 5e-3)
+
+
+# Masked tokens are learned more slowly, with a table of positions only after a long plateau, which
+# more rows of fewer tokens make shorter; norms behind the sums bear less of a rate the longer it
+# lasts.
+CAUSAL = Large(1500, rates=(5e-4, 1.25e-3, 3e-3, 8e-3))
+LARGE = {
+    ("masked", "relative"): Large(2400),
+    ("masked", "absolute"): Large(5000, batch=256, length=32),
+}
 
 
 def panels(tier: Tier) -> tuple[Study, ...]:
@@ -74,10 +91,13 @@ def _panel(tier: Tier, task: str, relative: bool, variants: tuple[Variant, ...])
     place = "relative" if relative else "absolute"
     small = tier == "cpu"
     sizes = ("dim=48", "heads=2") if small else ("dim=256", "heads=8")
-    steps, rates = LARGE.get((task, place), (1500, (5e-4, 1.25e-3, 3e-3, 8e-3)))
-    how = common(tier, 400 if small else steps, 16 if small else 64, 2e-3 if small else 1e-3)
-    if not small:  # norms behind the sums ask for a slow start
-        how["settings"] = replace(how["settings"], schedule=Cosine(warmup=steps // 10, final=0.1))
+    large = LARGE.get((task, place), CAUSAL)
+    if small:
+        how = common(tier, 400, 16, 2e-3)
+    else:  # norms behind the sums ask for a slow start
+        how = common(tier, large.steps, large.batch, 1e-3)
+        slow = Cosine(warmup=large.steps // 10, final=0.1)
+        how["settings"] = replace(how["settings"], schedule=slow)
     if task == "causal":
         variants = tuple(replace(v, words=(*v.words, "causal")) for v in variants)
     return Study(
@@ -89,9 +109,9 @@ def _panel(tier: Tier, task: str, relative: bool, variants: tuple[Variant, ...])
         objective=task,
         asks=("cross=true",),
         tokenizer=words_of(tier, "wordpiece" if task == "masked" else "bpe"),
-        length=32 if small else 64,
+        length=32 if small else large.length,
         anchors=(ONE, PLAIN),
-        rates=() if small else rates,
+        rates=() if small else large.rates,
         tune="first",
         retests=tuple(f"rounds={n}" for n in (3, 9, 12)),
         **how,
