@@ -16,14 +16,16 @@ from torch import Tensor
 
 from anyformer.errors import InputError
 from anyformer.generate.decoder import Growing
+from anyformer.generate.fused import fused as fused_twin
 from anyformer.generate.held import Held, Kinds, hold
 from anyformer.generate.int8 import Int8
-from anyformer.generate.lean import Laid, lean
+from anyformer.generate.lean import lean
 from anyformer.generate.prompt import Prompt
 from anyformer.generate.room import check_room
 from anyformer.model.model import Model
 from anyformer.ops.attend import FAST_BFLOAT16
 from anyformer.ops.capture import capture
+from anyformer.ops.rows import lacks
 from anyformer.parts.fixed import Fixed
 from anyformer.parts.state import Call
 
@@ -61,6 +63,7 @@ class Static:
     `room` is how many new tokens are expected. `weights` may be "int8", on a CPU. `buckets` asks
     for live lengths of powers of two, as on a GPU; None: where the model is on one. `compile`
     compiles a step before it is captured, on a GPU: a minute once, for steps half again as fast.
+    `fused` asks for sublayers of few Triton kernels (generate/fused.py), on a GPU.
     Weights are read when it is made: make another one after training. A lean `twin` may be there
     already.
     """
@@ -73,6 +76,7 @@ class Static:
         buckets: bool | None = None,
         compile: bool = False,
         twin: Model | None = None,
+        fused: bool = False,
     ):
         if weights not in ("own", "int8"):
             raise InputError(f"weights must be 'own' or 'int8', not {weights!r}")
@@ -81,7 +85,11 @@ class Static:
         small, first = weights == "int8", next(model.parameters())
         self.model, self.expected = model, room
         self.dtype = kept_dtype(torch.bfloat16 if small else first.dtype, first.device)
-        self.twin = twin or lean(model, Int8 if small else Laid, torch.bfloat16 if small else None)
+        if fused and (reason := "takes no int8 weights" if small else lacks(first)):
+            raise InputError(f"fused=True {reason}: leave it out")
+        if twin is None and fused:
+            twin = fused_twin(model)
+        self.twin = twin or (lean(model, Int8, torch.bfloat16) if small else lean(model))
         self.on_gpu = first.device.type == "cuda"
         if compile and not self.on_gpu:
             raise InputError("compile=True is for a model on a GPU: move it there, or leave it out")

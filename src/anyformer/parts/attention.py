@@ -191,7 +191,7 @@ class Attention(Fresh):
 
     def _joined(self, x: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor] | None:
         """The same by one product, where small ones on a CPU would cost more than the joining."""
-        if self.together is not None and not call.lora and call.maps is None:
+        if self.together is not None and not call.lora and (not call.maps or "q" not in call.maps):
             widths = (self.q.out_features, self.k.out_features, self.v.out_features)
             q, k, v = self.together(x).split_with_sizes(widths, -1)
             return q, k, v

@@ -49,12 +49,16 @@ class Twin:
         """A weight or buffer as the twin holds it."""
         return tensor
 
+    def kind(self, module: nn.Module) -> type[nn.Module]:
+        """The class of a module's twin."""
+        kind = type(module)
+        return kind if issubclass(kind, self.formal) else called(kind)
+
     def dress(self, module: nn.Module, own: dict[str, Any]) -> None:
         """Changes to what a twin has of its own, when its parts are in place."""
 
     def _lean(self, module: nn.Module) -> nn.Module:
-        kind = type(module)
-        twin = object.__new__(kind if issubclass(kind, self.formal) else called(kind))
+        twin = object.__new__(self.kind(module))
         self.made[id(module)] = twin
         own = twin.__dict__
         own.update(module.__dict__)

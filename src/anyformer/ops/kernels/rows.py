@@ -1,0 +1,133 @@
+"""Kernels for the few rows of a decoding step: norm, product, activation and sum in one each.
+
+A norm needs no pass of its own. With a gain g and a shift b of its channels
+    norm(x) · wᵀ = r · (Σ w g x - mean · Σ w g) + Σ w b,  r = 1 / sqrt(var + eps),
+and the sums over w g and w b are known before; mean and var are summed up beside the product.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from anyformer.ops.kernels.tile import dot
+
+
+@triton.jit
+def activated(y, S: tl.constexpr):
+    """The activation that a shape names."""
+    if S.ACT == "gelu":
+        y = 0.5 * y * (1.0 + tl.erf(y * 0.7071067811865476))
+    elif S.ACT == "gelu_tanh":
+        y = y * tl.sigmoid(1.5957691216057308 * (y + 0.044715 * y * y * y))
+    elif S.ACT == "quick_gelu":
+        y = y * tl.sigmoid(1.702 * y)
+    elif S.ACT == "relu":
+        y = tl.maximum(y, 0.0)
+    elif S.ACT == "relu2":
+        y = tl.maximum(y, 0.0)
+        y = y * y
+    elif S.ACT == "silu":
+        y = y * tl.sigmoid(y)
+    elif S.ACT == "tanh":
+        y = 2.0 * tl.sigmoid(2.0 * y) - 1.0
+    elif S.ACT == "sigmoid":
+        y = tl.sigmoid(y)
+    return y
+
+
+@triton.jit
+def scaled(y, total, squares, sums_, n, there, eps, S: tl.constexpr):
+    """Products y (…, N) of what a norm has not divided yet; total and squares (…) of its input."""
+    if S.NORM == "layer":
+        mean = total / S.ins
+        root = tl.rsqrt(tl.maximum(squares / S.ins - mean * mean, 0.0) + eps)
+        y = root * (y - mean * tl.load(sums_ + n, mask=there, other=0.0))
+    elif S.NORM == "root":
+        y = tl.rsqrt(squares / S.ins + eps) * y
+    return y
+
+
+@triton.jit
+def row(x_, w_, gate_, bias_, gate_bias_, gain_, sums_, gate_sums_, more_, out_, eps,
+        S: tl.constexpr):  # fmt: skip
+    """One row by as many outputs as a tile has; the row varies first, so that weights are reused.
+
+    x (rows, ins), w and gate (outs, ins); bias, sums: (outs,), in float32; more, out (rows, outs).
+    """
+    m = tl.program_id(0).to(tl.int64)
+    n = tl.program_id(1) * S.N + tl.arange(0, S.N)
+    k = tl.arange(0, S.K)
+    there = n < S.outs
+    acc = tl.full((S.N, S.K), 0.0, tl.float32)
+    gates = tl.full((S.N, S.K), 0.0, tl.float32)
+    total, squares = tl.full((S.K,), 0.0, tl.float32), tl.full((S.K,), 0.0, tl.float32)
+    start = n.to(tl.int64)[:, None] * S.ins + k[None, :]
+    for at in range(0, S.ins, S.K):
+        here = at + k < S.ins
+        both = there[:, None] & here[None, :]
+        w = tl.load(w_ + start + at, mask=both, other=0.0).to(tl.float32)
+        x = tl.load(x_ + m * S.ins + at + k, mask=here, other=0.0).to(tl.float32)
+        if S.NORM != "none":
+            total += x
+            squares += x * x
+            x = x * tl.load(gain_ + at + k, mask=here, other=0.0).to(tl.float32)
+        acc += w * x[None, :]
+        if S.GATED:
+            gate = tl.load(gate_ + start + at, mask=both, other=0.0).to(tl.float32)
+            gates += gate * x[None, :]
+    total_, squares_ = tl.sum(total, 0), tl.sum(squares, 0)
+    y = scaled(tl.sum(acc, 1), total_, squares_, sums_, n, there, eps, S)
+    y += tl.load(bias_ + n, mask=there, other=0.0)
+    if S.GATED:
+        gate = scaled(tl.sum(gates, 1), total_, squares_, gate_sums_, n, there, eps, S)
+        y *= activated(gate + tl.load(gate_bias_ + n, mask=there, other=0.0), S)
+    else:
+        y = activated(y, S)
+    place = m * S.outs + n
+    if S.MORE:
+        y += tl.load(more_ + place, mask=there, other=0.0).to(tl.float32)
+    tl.store(out_ + place, y, mask=there)
+
+
+@triton.jit
+def rows(x_, w_, gate_, bias_, gate_bias_, gain_, sums_, gate_sums_, more_, out_, eps, many,
+         S: tl.constexpr):  # fmt: skip
+    """The same for a tile of rows, by products of tiles."""
+    m = tl.program_id(1) * S.M + tl.arange(0, S.M)
+    n = tl.program_id(0) * S.N + tl.arange(0, S.N)
+    k = tl.arange(0, S.K)
+    real, there = m < many, n < S.outs
+    acc = tl.full((S.M, S.N), 0.0, tl.float32)
+    gates = tl.full((S.M, S.N), 0.0, tl.float32)
+    total, squares = tl.full((S.M,), 0.0, tl.float32), tl.full((S.M,), 0.0, tl.float32)
+    x_from = m.to(tl.int64)[:, None] * S.ins + k[None, :]
+    w_from = n.to(tl.int64)[:, None] * S.ins + k[None, :]
+    for at in range(0, S.ins, S.K):
+        here = at + k < S.ins
+        w = tl.load(w_ + w_from + at, mask=there[:, None] & here[None, :], other=0.0)
+        x = tl.load(x_ + x_from + at, mask=real[:, None] & here[None, :], other=0.0)
+        if S.NORM != "none":
+            wide = x.to(tl.float32)
+            total += tl.sum(wide, 1)
+            squares += tl.sum(wide * wide, 1)
+            gain = tl.load(gain_ + at + k, mask=here, other=0.0).to(tl.float32)
+            x = (wide * gain[None, :]).to(w.dtype)
+        acc += dot(x, tl.trans(w))
+        if S.GATED:
+            gate = tl.load(gate_ + w_from + at, mask=there[:, None] & here[None, :], other=0.0)
+            gates += dot(x, tl.trans(gate))
+    total_, squares_ = total[:, None], squares[:, None]
+    wide_n, wide_there = n[None, :], there[None, :]
+    y = scaled(acc, total_, squares_, sums_, wide_n, wide_there, eps, S)
+    y += tl.load(bias_ + wide_n, mask=wide_there, other=0.0)
+    if S.GATED:
+        gate = scaled(gates, total_, squares_, gate_sums_, wide_n, wide_there, eps, S)
+        y *= activated(gate + tl.load(gate_bias_ + wide_n, mask=wide_there, other=0.0), S)
+    else:
+        y = activated(y, S)
+    place = m.to(tl.int64)[:, None] * S.outs + wide_n
+    both = real[:, None] & wide_there
+    if S.MORE:
+        y += tl.load(more_ + place, mask=both, other=0.0).to(tl.float32)
+    tl.store(out_ + place, y, mask=both)
