@@ -63,8 +63,13 @@ EXAMPLES = {
 CASES = [(field, i) for field, values in EXAMPLES.items() for i in range(len(values))]
 
 
-SPECIAL = {"band", "one", "sparse"}  # backends that want a certain kind of plan, and say so
-NARROW = dict.fromkeys(("tiles", "sparse"), torch.float32)  # backends without float64
+SPECIAL = {
+    "band",
+    "one",
+    "sparse",
+    "talking",
+}  # backends that want a certain kind of plan, and say so
+NARROW = dict.fromkeys(("tiles", "sparse", "talking"), torch.float32)  # backends without float64
 NAMES = [
     pytest.param(name, marks=pytest.mark.skipif(not INSTALLED, reason="needs Triton"))
     if name in NARROW

@@ -72,6 +72,8 @@ class Case:
         shapes |= {name: (h, h) for name in self.talks.split()}
         scale = {"query": 0.4, "key": 0.4, "q": self.gain}
         made = {n: torch.randn(s, device=WHERE) * scale.get(n, 1.0) for n, s in shapes.items()}
+        for name in self.talks.split():  # heads keep most to themselves
+            made[name] = made[name] * 0.4 + torch.eye(h, device=WHERE)
         return made | {n: made[n].round() for n in ("q", "k") if self.whole}
 
     def plan(self, given: dict[str, torch.Tensor]) -> Plan:

@@ -18,6 +18,7 @@ from anyformer.ops import flex as flex_
 from anyformer.ops import one as one_
 from anyformer.ops import sdpa as sdpa_
 from anyformer.ops import sparse as sparse_
+from anyformer.ops import talking as talking_
 from anyformer.ops import tiles as tiles_
 from anyformer.ops.chunked import chunked
 from anyformer.ops.eager import eager
@@ -89,6 +90,12 @@ BACKENDS = {  # fastest first
         sparse_.sparse,
         frozenset({"mask", "relative", "rows"}),
         sparse_.lacks,
+        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
+    ),
+    "talking": Backend(
+        talking_.talking,
+        frozenset({"mask", "rows"}),
+        talking_.lacks,
         lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
     ),
     "flex": Backend(
