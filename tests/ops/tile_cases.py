@@ -79,7 +79,6 @@ class Case:
     def plan(self, given: dict[str, torch.Tensor]) -> Plan:
         tables = {n: given[n] for n in ("bias", "query", "key") if n in given}
         relative = Relative(*self.reach, **tables) if tables else None
-        mixes = {n: given[n] for n in ("mix", "remix") if n in given}
         return Plan(
             self.size[0] ** -0.5,
             self.mask(),
@@ -87,7 +86,8 @@ class Case:
             weigh=self.weigh,
             start=self.start,
             lead=self.lead,
-            **mixes,
+            mix=given.get("mix"),
+            remix=given.get("remix"),
         )
 
     def results(self, run, given: dict[str, torch.Tensor], dtype: torch.dtype):

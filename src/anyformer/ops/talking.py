@@ -58,7 +58,8 @@ def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Te
     """Launch the kernels: q, k, v, mix, remix, keep -> out, log-sum-exp."""
     from anyformer.ops.kernels import launch, launch_talking  # Triton is no dependency
 
-    work = launch_talking.Talk(*given, scale, launch.Facts(*facts))
+    q, k, v, mix, remix, keep = given
+    work = launch_talking.Talk(q, k, v, mix, remix, keep, scale, launch.Facts(*facts))
     return launch_talking.forward(work)
 
 
@@ -75,8 +76,8 @@ def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Te
     """Launch the backward kernels; given as before, then log-sum-exp and grad."""
     from anyformer.ops.kernels import launch, launch_talking
 
-    *first, lse, grad = given
-    work = launch_talking.Talk(*first, scale, launch.Facts(*facts))
+    q, k, v, mix, remix, keep, lse, grad = given
+    work = launch_talking.Talk(q, k, v, mix, remix, keep, scale, launch.Facts(*facts))
     return launch_talking.backward(work, lse, grad)
 
 

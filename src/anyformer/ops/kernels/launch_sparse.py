@@ -27,7 +27,7 @@ def bounds(work: Work) -> Tensor:
     lists = q.new_empty(programs * size.m * LIST, dtype=torch.float32)
     start(
         threshold_kernel, (programs,), size,
-        view(q), view(work.k), view(found[..., None]), lists,
+        view(q), view(work.k), (view(found[..., None]), lists),
         work.extra(), batch, work.site(), work.form(size), LIST, scarce,
     )  # fmt: skip
     return found

@@ -228,21 +228,13 @@ def of_entmax(best, room, scene, F: tl.constexpr, C: tl.constexpr):
 
 @triton.jit
 def threshold(
-    q_,
-    k_,
-    bound_,
-    lists,
-    extra,
-    batch,
-    site,
-    F: tl.constexpr,
-    C: tl.constexpr,
-    SCARCE: tl.constexpr,
+    q_, k_, made, extra, batch, site, F: tl.constexpr, C: tl.constexpr, SCARCE: tl.constexpr
 ):
-    """bound (B, H, Q); a program takes tiles of queries in turn and has one list, (M, C).
+    """made: bound (B, H, Q), and lists (programs, M, C); a program takes tiles of queries in turn.
 
     SCARCE: too few strips can be filled though there are enough scores.
     """
+    bound_, lists = made
     tiles = (site.queries + F.M - 1) // F.M
     m = tl.arange(0, F.M)
     room = lists + (tl.program_id(0) * F.M + m)[:, None] * C
