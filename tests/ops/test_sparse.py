@@ -34,22 +34,22 @@ def _tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 plain = partial(Case, terms="", causal=True)
 CASES = {
-    "top-k": plain(queries=37, weigh=top(3)),
+    "top-k": plain(queries=33, weigh=top(3)),
     "top-k of more than a tile": plain(queries=11, after=43, causal=False, weigh=top(20)),
-    "top-k among flat scores": plain(queries=33, gain=0.01, weigh=top(14)),
+    "top-k among flat scores": plain(queries=20, gain=0.01, weigh=top(14)),
     "top-k with ties": plain(queries=33, size=(4, 8), whole=True, weigh=top(5)),
     "top-k with ties beyond the list": plain(
         queries=5, after=43, size=(4, 8), whole=True, causal=False, weigh=top(18)
     ),
-    "top-k of equal scores": plain(queries=33, gain=0.0, weigh=top(4)),
+    "top-k of equal scores": plain(queries=20, gain=0.0, weigh=top(4)),
     "top-k of as many as there are": plain(queries=9, weigh=top(9)),
     "top-k, everything": Case(
         (2, 1), 14, 5, 3, 7, window=17, pads="left", causal=True, reach=(-4, 3), weigh=top(5)
     ),
     "entmax": plain(queries=37, weigh=W.entmax15),
     "entmax of flat scores": plain(queries=11, after=43, causal=False, gain=0.2, weigh=W.entmax15),
-    "entmax of equal scores": plain(queries=33, gain=0.0, weigh=W.entmax15),
-    "entmax of steep scores": plain(queries=33, gain=30.0, weigh=W.entmax15),
+    "entmax of equal scores": plain(queries=20, gain=0.0, weigh=W.entmax15),
+    "entmax of steep scores": plain(queries=20, gain=30.0, weigh=W.entmax15),
     "entmax, everything": Case(
         (2, 1), 14, 5, 3, 2, terms="bias query", causal=True, pads="r", weigh=W.entmax15
     ),
@@ -111,7 +111,7 @@ def test_rows_without_a_key_give_zeros_and_no_gradient(weigh: W.Weigh) -> None:
 
 
 def test_twice_the_same_gradients_bit_for_bit() -> None:
-    case = CASES["top-k among flat scores"]
+    case = CASES["top-k with ties beyond the list"]
     given = case.tensors()
     run = lambda q, k, v, p: attend(q, k, v, p, "sparse")
     one, two = (case.results(run, given, torch.float32) for _ in range(2))
