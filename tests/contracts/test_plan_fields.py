@@ -63,11 +63,16 @@ EXAMPLES = {
 CASES = [(field, i) for field, values in EXAMPLES.items() for i in range(len(values))]
 
 
-SPECIAL = {"band", "one"}  # backends that want a certain kind of plan, and say so
-NARROW = {"tiles": torch.float32}  # backends without float64
+SPECIAL = {
+    "band",
+    "one",
+    "sparse",
+    "talking",
+}  # backends that want a certain kind of plan, and say so
+NARROW = dict.fromkeys(("tiles", "sparse", "talking"), torch.float32)  # backends without float64
 NAMES = [
     pytest.param(name, marks=pytest.mark.skipif(not INSTALLED, reason="needs Triton"))
-    if name == "tiles"
+    if name in NARROW
     else name
     for name in BACKENDS
 ]

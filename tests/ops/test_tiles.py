@@ -1,7 +1,7 @@
 """The Triton kernels equal eager in float64, outputs and all gradients; on a CPU interpreted."""
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,90 +9,17 @@ import torch
 from anyformer.errors import BackendError
 from anyformer.ops import tiles as module
 from anyformer.ops.attend import attend, choose, refusal
-from anyformer.ops.eager import eager
-from anyformer.ops.mask import Causal, Documents, Mask, Padding, Window, both
+from anyformer.ops.mask import Causal, Documents, Padding, Window
 from anyformer.ops.plan import Plan
 from anyformer.ops.relative import Relative
+from tests.ops.tile_cases import WHERE, Case, gaps, small_tiles
 
 pytest.importorskip("triton", reason="tiles: Triton isn't installed")
-GPU = torch.cuda.is_available()
-WHERE = "cuda" if GPU else "cpu"
 
 
 @pytest.fixture(autouse=True)
-def _small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the interpreter a tile of 16 x 16 is enough to have several; a GPU has its own."""
-    if GPU:
-        return
-    from anyformer.ops.kernels import launch
-
-    small = {256: launch.Size(16, 16, 4, 1)}
-    for name in ("PLAIN", "VECTORS"):
-        monkeypatch.setattr(launch, name, dict.fromkeys(launch.PLAIN, small))
-    monkeypatch.setattr(launch, "PROGRAMS", 9)
-
-
-@dataclass(frozen=True)
-class Case:
-    """Shapes and options of one comparison."""
-
-    heads: tuple[int, int] = (1, 1)
-    queries: int = 21
-    start: int = 0
-    after: int = 0  # keys behind the last query
-    lead: int = 0
-    size: tuple[int, int] = (12, 12)  # of q and k, and of v
-    width: int | None = None  # of the tables
-    reach: tuple[int, int] = (-5, 3)
-    terms: str = "bias"
-    shared: bool = False
-    causal: bool = False
-    window: int = 0
-    pads: str = ""
-    dtype: torch.dtype = torch.float32
-
-    @property
-    def batch(self) -> int:
-        return 2 if self.pads or GPU else 1
-
-    def mask(self) -> Mask | None:
-        keep = torch.ones(self.batch, self.queries + self.start + self.after, dtype=torch.bool)
-        keep[-1, -7:] = False
-        keep = keep.flip(1) if self.pads == "left" else keep
-        masks = [Causal()] * self.causal + [Window(self.window)] * bool(self.window)
-        return both([*masks, *([Padding(keep.to(WHERE))] if self.pads else [])])
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        (h, g), (d, e), rows = self.heads, self.size, self.reach[1] - self.reach[0] + 1
-        b, keys = self.batch, self.queries + self.start + self.after + self.lead
-        shapes = {"q": (b, h, self.queries, d), "k": (b, g, keys, d), "v": (b, g, keys, e)}
-        own, wide = 1 if self.shared else h, self.width or d
-        tables = {"bias": (h, rows), "query": (own, rows, wide), "key": (own, rows, wide)}
-        shapes |= {name: tables[name] for name in self.terms.split()}
-        scale = {"query": 0.4, "key": 0.4}
-        return {n: torch.randn(s, device=WHERE) * scale.get(n, 1.0) for n, s in shapes.items()}
-
-    def plan(self, given: dict[str, torch.Tensor]) -> Plan:
-        tables = {n: given[n] for n in ("bias", "query", "key") if n in given}
-        relative = Relative(*self.reach, **tables) if tables else None
-        return Plan(self.size[0] ** -0.5, self.mask(), relative, start=self.start, lead=self.lead)
-
-    def results(self, run, given: dict[str, torch.Tensor], dtype: torch.dtype):
-        leaves = {n: t.to(dtype).requires_grad_() for n, t in given.items()}
-        out = run(leaves["q"], leaves["k"], leaves["v"], self.plan(leaves))
-        weight = torch.cos(torch.arange(out.numel(), device=WHERE)).view_as(out)
-        found = torch.autograd.grad((out * weight.to(dtype)).sum(), list(leaves.values()))
-        return {"out": out.detach(), **dict(zip(leaves, found, strict=True))}
-
-
-def gaps(case: Case) -> dict[str, float]:
-    """How far kernels are from eager in float64, relative, for the output and each gradient."""
-    given = {n: t.to(case.dtype) for n, t in case.tensors().items()}
-    exact = case.results(eager, given, torch.float64)
-    ours = case.results(lambda q, k, v, p: attend(q, k, v, p, "tiles"), given, case.dtype)
-    assert all(t.isfinite().all() for t in ours.values())
-    far = lambda a, b: ((a.double() - b).norm() / b.norm().clamp(min=1e-9)).item()
-    return {name: far(ours[name], exact[name]) for name in exact}
+def _tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_tiles(monkeypatch)
 
 
 CASES = {
@@ -117,13 +44,13 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_equals_eager(name: str) -> None:
-    found = gaps(CASES[name])
+    found = gaps(CASES[name], "tiles")
     assert max(found.values()) < 1e-5, found
 
 
 @pytest.mark.parametrize("name", ["T5", "both sides' vectors"])
 def test_equals_eager_in_bfloat16(name: str) -> None:
-    found = gaps(replace(CASES[name], dtype=torch.bfloat16))
+    found = gaps(replace(CASES[name], dtype=torch.bfloat16), "tiles")
     assert max(found.values()) < 1e-2, found
 
 
@@ -149,7 +76,7 @@ def test_random_shapes_on_a_gpu(seed: int) -> None:
         pads=draw.choice(["", "", "left", "right"]),
         dtype=draw.choice([torch.float32, torch.bfloat16, torch.float16]),
     )
-    found = gaps(case)
+    found = gaps(case, "tiles")
     assert max(found.values()) < (1e-5 if case.dtype == torch.float32 else 1e-2), (case, found)
 
 

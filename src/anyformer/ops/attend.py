@@ -17,6 +17,8 @@ from anyformer.ops import band as band_
 from anyformer.ops import flex as flex_
 from anyformer.ops import one as one_
 from anyformer.ops import sdpa as sdpa_
+from anyformer.ops import sparse as sparse_
+from anyformer.ops import talking as talking_
 from anyformer.ops import tiles as tiles_
 from anyformer.ops.chunked import chunked
 from anyformer.ops.eager import eager
@@ -82,6 +84,18 @@ BACKENDS = {  # fastest first
         tiles_.tiles,
         frozenset({"mask", "relative"}),
         tiles_.lacks,
+        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
+    ),
+    "sparse": Backend(
+        sparse_.sparse,
+        frozenset({"mask", "relative", "rows"}),
+        sparse_.lacks,
+        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
+    ),
+    "talking": Backend(
+        talking_.talking,
+        frozenset({"mask", "rows"}),
+        talking_.lacks,
         lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
     ),
     "flex": Backend(

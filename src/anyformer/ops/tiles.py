@@ -46,12 +46,17 @@ def interpreted() -> bool:
 
 def tiles(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) -> (B, H, Q, E)."""
+    facts, given = prepared(q, k, v, plan)
+    return _Tiles.apply(plan.scale, facts, *given)  # type: ignore[no-any-return]
+
+
+def prepared(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> tuple[list[int], list[Tensor]]:
+    """The numbers of a call (kernels.launch.Facts), and q, k, v, bias, query, key and keep."""
     if k.shape[1] != v.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
     facts, tables = laid(q, k, plan)
-    keep = _keep(plan, k.shape[2] - plan.lead, q)
-    return _Tiles.apply(plan.scale, facts, q, k, v, *tables, keep)  # type: ignore[no-any-return]
+    return facts, [q, k, v, *tables, _keep(plan, k.shape[2] - plan.lead, q)]
 
 
 def laid(q: Tensor, k: Tensor, plan: Plan) -> tuple[list[int], list[Tensor]]:
@@ -114,7 +119,9 @@ def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Te
     from anyformer.ops.kernels import launch  # Triton is no dependency
 
     q, k, v, *tables, keep = given
-    return launch.forward(launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts)))
+    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
+    (out,), lse = launch.forward(work)
+    return out, lse
 
 
 @run_forward.register_fake

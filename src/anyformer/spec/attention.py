@@ -95,5 +95,15 @@ class Attention:
     # after
     gate: Literal["no", "glu"] = "no"  # attention on attention (arXiv:1908.06954)
     backend: Literal[
-        "auto", "sdpa", "one", "tiles", "flex", "band", "halved", "eager", "chunked"
+        "auto",
+        "sdpa",
+        "one",
+        "tiles",
+        "sparse",
+        "talking",
+        "flex",
+        "band",
+        "halved",
+        "eager",
+        "chunked",
     ] = "auto"

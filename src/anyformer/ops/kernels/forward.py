@@ -6,7 +6,10 @@ import triton
 import triton.language as tl
 
 from anyformer.ops.kernels.tile import (
+    ENTMAX,
     LOG2E,
+    TOP,
+    bounds_of,
     dot,
     far_query,
     hidden,
@@ -15,39 +18,70 @@ from anyformer.ops.kernels.tile import (
     place,
     put,
     rows,
+    weights,
 )
 
 
 @triton.jit
-def softer(acc, top, total, s, v):
-    """One step of the online softmax: sum of values, largest score, sum of weights."""
-    new = tl.maximum(top, tl.max(s, 1))
-    safe = tl.where(new == float("-inf"), 0.0, new)
-    p = tl.exp2(s - safe[:, None])
-    shrink = tl.exp2(top - safe)
-    acc = acc * shrink[:, None] + dot(p.to(v.dtype), v)
-    return acc, new, total * shrink + tl.sum(p, 1)
+def softer(state, s, v, bound, F: tl.constexpr):
+    """One step of the online softmax: sum of values, largest score, sum of weights.
+
+    Entmax's weights are known from the start: there the values are summed by weight and by its
+    root, whose sum is the last.
+    """
+    acc, more, top, total = state
+    if F.weigh == ENTMAX:
+        p, root = weights(s, bound[:, None], bound[:, None], F)
+        acc += dot(p.to(v.dtype), v)
+        more += dot(root.to(v.dtype), v)
+        total += tl.sum(root, 1)
+    else:
+        if F.weigh == TOP:
+            s = tl.where(s >= bound[:, None], s, float("-inf"))
+        new = tl.maximum(top, tl.max(s, 1))
+        safe = tl.where(new == float("-inf"), 0.0, new)
+        p = tl.exp2(s - safe[:, None])
+        shrink = tl.exp2(top - safe)
+        acc = acc * shrink[:, None] + dot(p.to(v.dtype), v)
+        top, total = new, total * shrink + tl.sum(p, 1)
+    return acc, more, top, total
 
 
 @triton.jit
-def forward(q_, k_, v_, out_, lse_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
-    """out (B, H, Q, E) and lse (B, H, Q) in units of log 2; extra: bias, query, key, keep."""
+def begun(extra, b, h, first, site, F: tl.constexpr):
+    """The bounds of a tile's rows, and what its sums begin with."""
+    acc = tl.full((F.M, F.BE), 0.0, tl.float32)
+    top = tl.full((F.M,), float("-inf"), tl.float32)
+    total = tl.full((F.M,), 0.0, tl.float32)
+    more, bound = total, bounds_of(extra, b, h, first, site.queries - first, F)
+    if F.weigh == ENTMAX:
+        more = tl.full((F.M, F.BE), 0.0, tl.float32)
+        m = tl.arange(0, F.M)
+        at = place(extra[4], b, h, first) + m
+        bound = tl.load(at, mask=m < site.queries - first, other=float("inf"))
+    return bound, (acc, more, top, total)
+
+
+@triton.jit
+def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
+    """out (B, H, Q, E) and lse (B, H, Q) in units of log 2; extra: bias, query, key, keep, bounds.
+
+    Of entmax, outs has the mean of the values by the roots of the weights as well, and no lse.
+    """
     first, bh = tl.program_id(0) * F.M, tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
     m, n = tl.arange(0, F.M), tl.arange(0, F.N)
     q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
-    acc = tl.full((F.M, F.BE), 0.0, tl.float32)
-    top = tl.full((F.M,), float("-inf"), tl.float32)
-    total = tl.full((F.M,), 0.0, tl.float32)
+    bound, state = begun(extra, b, h, first, site, F)
     if LEAD:
         for j in range(0, site.lead, F.N):
             k = rows(k_, place(k_, b, g, j), site.lead - j, F.N, F.D, F.BD)
             v = rows(v_, place(v_, b, g, j), site.lead - j, F.N, F.E, F.BE)
             s = dot(q, tl.trans(k)) * (site.scale * LOG2E)
             s = tl.where((j + n < site.lead)[None, :], s, float("-inf"))
-            acc, top, total = softer(acc, top, total, s, v)
+            state = softer(state, s, v, bound, F)
     bounds = key_range(first, site, F)
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
         if side == 1 or (side == 0 and F.left) or (side == 2 and F.right):
@@ -65,9 +99,23 @@ def forward(q_, k_, v_, out_, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
                 else:
                     s = dot(far, tl.trans(k)) * factor + more[:, None]
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
-                acc, top, total = softer(acc, top, total, s, v)
+                state = softer(state, s, v, bound, F)
+    finish(outs, lse_, (b, h, first), state, site, F)
+
+
+@triton.jit
+def finish(outs, lse_, at, state, site, F: tl.constexpr):
+    """Divide the sums and write them down; rows that saw nothing get 0 and a lse that hides all."""
+    b, h, first = at
+    acc, more, top, total = state
+    m, left = tl.arange(0, F.M), site.queries - first
     none = total == 0
-    out = acc / tl.where(none, 1.0, total)[:, None]
-    put(out_, place(out_, b, h, first), site.queries - first, out, F.M, F.E, F.BE)
-    lse = tl.where(none, float("inf"), top + tl.log2(tl.where(none, 1.0, total)))
-    tl.store(place(lse_, b, h, first) + m, lse, mask=m < site.queries - first)
+    whole = tl.where(none, 1.0, total)
+    if F.weigh == ENTMAX:
+        put(outs[0], place(outs[0], b, h, first), left, acc, F.M, F.E, F.BE)
+        put(outs[1], place(outs[1], b, h, first), left, more / whole[:, None], F.M, F.E, F.BE)
+    else:
+        out = acc / whole[:, None]
+        put(outs[0], place(outs[0], b, h, first), left, out, F.M, F.E, F.BE)
+        lse = tl.where(none, float("inf"), top + tl.log2(whole))
+        tl.store(place(lse_, b, h, first) + m, lse, mask=m < left)

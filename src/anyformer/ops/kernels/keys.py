@@ -11,6 +11,7 @@ import triton.language as tl
 
 from anyformer.ops.kernels.tile import (
     LOG2E,
+    bounds_of,
     dot,
     far_query,
     hidden,
@@ -20,6 +21,7 @@ from anyformer.ops.kernels.tile import (
     rows,
     spread,
     table,
+    weights,
 )
 
 
@@ -45,18 +47,19 @@ def query_range(first, site, F: tl.constexpr):
 
 
 @triton.jit
-def asked(q_, grads, b, h, first, site, F: tl.constexpr):
-    """q (M, BD), grad (M, BE), lse and delta (M,) of a tile of queries."""
+def asked(q_, grads, extra, at, site, F: tl.constexpr):
+    """q (M, BD), grad (M, BE), lse, delta and bound (M,) of a tile of queries."""
+    b, h, first = at
     m, left = tl.arange(0, F.M), site.queries - first
     q = rows(q_, place(q_, b, h, first), left, F.M, F.D, F.BD)
     grad = rows(grads[0], place(grads[0], b, h, first), left, F.M, F.E, F.BE)
     lse = tl.load(place(grads[2], b, h, first) + m, mask=m < left, other=float("inf"))
     delta = tl.load(place(grads[3], b, h, first) + m, mask=m < left, other=0.0)
-    return q, grad, lse, delta
+    return q, grad, lse, delta, bounds_of(extra, b, h, first, left, F)
 
 
 @triton.jit
-def lead_keys(q_, k_, v_, grads, dk_, dv_, site, F: tl.constexpr):
+def lead_keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
     """dk and dv of persistent keys, which have no distance and which all queries see."""
     first, bg = tl.program_id(0) * F.N, tl.program_id(1)
     b, g = bg // (site.heads // site.group), bg % (site.heads // site.group)
@@ -66,10 +69,12 @@ def lead_keys(q_, k_, v_, grads, dk_, dv_, site, F: tl.constexpr):
     dv = tl.full((F.N, F.BE), 0.0, tl.float32)
     for i in range(0, site.group):
         for m0 in range(0, site.queries, F.M):
-            q, grad, lse, delta = asked(q_, grads, b, g * site.group + i, m0, site, F)
-            p = tl.exp2(dot(k, tl.trans(q)) * (site.scale * LOG2E) - lse[None, :])
+            at = (b, g * site.group + i, m0)
+            q, grad, lse, delta, bound = asked(q_, grads, extra, at, site, F)
+            s = dot(k, tl.trans(q)) * (site.scale * LOG2E)
+            p, steep = weights(s, lse[None, :], bound[None, :], F)
             dv += dot(p.to(grad.dtype), grad)
-            ds = p * (dot(v, tl.trans(grad)) - delta[None, :])
+            ds = steep * (dot(v, tl.trans(grad)) - delta[None, :])
             dk += dot(ds.to(q.dtype), q)
     put(dk_, place(dk_, b, g, first), site.lead - first, dk * site.scale, F.N, F.D, F.BD)
     put(dv_, place(dv_, b, g, first), site.lead - first, dv, F.N, F.E, F.BE)
@@ -97,7 +102,7 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
             if side == 1 or (side == 0 and F.right) or (side == 2 and F.left):
                 for t in range(bounds[side], bounds[side + 1]):
                     m0 = t * F.M
-                    q, grad, lse, delta = asked(q_, grads, b, h, m0, site, F)
+                    q, grad, lse, delta, bound = asked(q_, grads, extra, (b, h, m0), site, F)
                     least = first - m0 - site.start - F.M + 1
                     away = least + F.M - 1 + n[:, None] - m[None, :]
                     if side == 1:
@@ -107,9 +112,9 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                         far, factor, plus = far_query(q, extra, h, row, site, F)
                         s = dot(k, tl.trans(far)) * factor + plus[None, :]
                     s = hidden(s, away, first + n[:, None], keep, site, F, side == 1)
-                    p = tl.exp2(s - lse[None, :])
+                    p, steep = weights(s, lse[None, :], bound[None, :], F)
                     dv += dot(p.to(grad.dtype), grad)
-                    ds = p * (dot(v, tl.trans(grad)) - delta[None, :])
+                    ds = steep * (dot(v, tl.trans(grad)) - delta[None, :])
                     if F.key and side != 1:
                         more += dot(ds.to(q.dtype), far)
                     else:

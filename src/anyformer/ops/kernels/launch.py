@@ -15,7 +15,7 @@ from anyformer.ops.kernels.keys import keys as keys_kernel
 from anyformer.ops.kernels.keys import lead_keys as lead_kernel
 from anyformer.ops.kernels.queries import queries as queries_kernel
 from anyformer.ops.kernels.tables import tables as tables_kernel
-from anyformer.ops.kernels.tile import LOG2E, Form, Site, View
+from anyformer.ops.kernels.tile import ENTMAX, LOG2E, Form, Site, View
 
 PROGRAMS = 1024  # that keep a GPU busy: so many shares of the diagonals there are at least
 
@@ -31,6 +31,8 @@ class Facts(NamedTuple):
     high: int
     left: int  # whether there are distances below low, and above high
     right: int
+    weigh: int = 0  # as in tile.Form
+    most: int = 0  # of top-k
 
 
 class Size(NamedTuple):
@@ -48,12 +50,16 @@ PLAIN = {
     "queries": {64: Size(128, 64, 8, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
     "keys": {64: Size(64, 128, 8, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
     "tables": {64: Size(64, 64, 4, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+    "roots": {64: Size(128, 64, 8, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+    "threshold": {128: Size(64, 128, 8, 2), 256: Size(64, 64, 4, 2)},
 }
 VECTORS = {
     "forward": {64: Size(64, 64, 8, 2), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
     "queries": {64: Size(64, 64, 8, 1), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
     "keys": {64: Size(64, 64, 8, 1), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 8, 1)},
     "tables": {64: Size(64, 64, 8, 1), 128: Size(32, 32, 8, 1), 256: Size(32, 32, 8, 1)},
+    "roots": {64: Size(64, 64, 8, 1), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
+    "threshold": {64: Size(64, 64, 8, 1), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
 }
 
 
@@ -68,6 +74,7 @@ class Work:
     keep: Tensor  # (B or 1, K - lead) int8; empty: all
     scale: float
     facts: Facts
+    bound: Tensor | None = None  # (B, H, Q) float32, where scores below weigh nothing
 
     def size(self, kernel: str) -> Size:
         """The tiles of a kernel for this head size and type."""
@@ -102,6 +109,7 @@ class Work:
             key=key,
             left=bool(f.left) and terms,
             right=bool(f.right) and terms,
+            weigh=f.weigh,
         )
 
     def site(self) -> Site:
@@ -119,6 +127,7 @@ class Work:
             group=heads // self.k.shape[1],
             pad=self.pad,
             scale=self.scale,
+            most=f.most,
         )
 
     @property
@@ -127,14 +136,15 @@ class Work:
         return max(s.m + s.n for s in map(self.size, PLAIN))
 
     def extra(self) -> tuple[View, ...]:
-        """Bias, longer by pad on both sides and in units of log 2, query, key and keep."""
+        """Bias, longer by pad on both sides and in units of log 2, query, key, keep and bounds."""
         bias, query, key = self.tables
         if bias.numel():
             bias = F.pad(bias[None], (self.pad, self.pad), mode="replicate")[0] * LOG2E.value
         apart = lambda t: 0 if t.shape[0] == 1 else t.stride(0)
         vectors = [View(t, 0, apart(t) if t.numel() else 0, 1) for t in (query, key)]
         keep = View(self.keep, apart(self.keep) if self.keep.numel() else 0, 0, 1)
-        return (View(bias, 0, bias.stride(0), 1), *vectors, keep)
+        bound = keep if self.bound is None else view(self.bound[..., None])
+        return (View(bias, 0, bias.stride(0), 1), *vectors, keep, bound)
 
 
 def start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:
@@ -144,18 +154,23 @@ def start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:
         kernel[grid](*given, num_warps=size.warps, num_stages=size.stages)
 
 
-def forward(work: Work) -> tuple[Tensor, Tensor]:
-    """out (B, H, Q, E) and the log-sum-exp of each row, (B, H, Q), in units of log 2."""
-    q, size = work.q, work.size("forward")
+def forward(work: Work) -> tuple[list[Tensor], Tensor]:
+    """out (B, H, Q, E) and the log-sum-exp of each row, (B, H, Q), in units of log 2.
+
+    With entmax's weights also the mean of the values by the roots of the weights.
+    """
+    rooted = work.facts.weigh == ENTMAX.value
+    q, size = work.q, work.size("roots" if rooted else "forward")
     batch, heads, queries, _ = q.shape
-    out = q.new_empty(batch, queries, heads, work.v.shape[-1]).transpose(1, 2)
+    shape = (batch, queries, heads, work.v.shape[-1])
+    outs = [q.new_empty(shape).transpose(1, 2) for _ in range(2 if rooted else 1)]
     lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
     start(
         forward_kernel, (_tiles(queries, size.m), batch * heads), size,
-        view(q), view(work.k), view(work.v), view(out), view(lse[..., None]),
+        view(q), view(work.k), view(work.v), tuple(map(view, outs)), view(lse[..., None]),
         work.extra(), work.site(), work.form(size), work.facts.lead > 0,
     )  # fmt: skip
-    return out, lse
+    return outs, lse
 
 
 def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]:
@@ -181,7 +196,7 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
         start(keys_kernel, grid, size, *made, extra, site, work.form(size))
     if f.lead:
         grid = (_tiles(f.lead, size.n), groups)
-        start(lead_kernel, grid, size, *made, site, work.form(size))
+        start(lead_kernel, grid, size, *made, extra, site, work.form(size))
     return [dq, dk, dv, *_tables(work, grads, sums)]
 
 

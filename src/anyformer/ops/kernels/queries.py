@@ -12,6 +12,7 @@ import triton.language as tl
 
 from anyformer.ops.kernels.tile import (
     LOG2E,
+    bounds_of,
     dot,
     end,
     far_query,
@@ -23,20 +24,22 @@ from anyformer.ops.kernels.tile import (
     rows,
     spread,
     table,
+    weights,
 )
 
 
 @triton.jit
-def score_grad(s, v, grad, lse, delta):
-    """The gradient of the scores s (M, N)."""
-    return tl.exp2(s - lse[:, None]) * (dot(grad, tl.trans(v)) - delta[:, None])
+def score_grad(s, v, grad, stats, F: tl.constexpr):
+    """The gradient of the scores s (M, N); stats: lse, delta and bound of each row."""
+    lse, delta, bound = stats
+    _, steep = weights(s, lse[:, None], bound[:, None], F)
+    return steep * (dot(grad, tl.trans(v)) - delta[:, None])
 
 
 @triton.jit
 def lead_part(q, grad, stats, k_, v_, heads, site, F: tl.constexpr):
     """What persistent keys give to dq, unscaled, (M, BD)."""
     b, g = heads
-    lse, delta = stats
     acc = tl.full((F.M, F.BD), 0.0, tl.float32)
     n = tl.arange(0, F.N)
     for j in range(0, site.lead, F.N):
@@ -44,7 +47,7 @@ def lead_part(q, grad, stats, k_, v_, heads, site, F: tl.constexpr):
         v = rows(v_, place(v_, b, g, j), site.lead - j, F.N, F.E, F.BE)
         s = dot(q, tl.trans(k)) * (site.scale * LOG2E)
         s = tl.where((j + n < site.lead)[None, :], s, float("-inf"))
-        acc += dot(score_grad(s, v, grad, lse, delta).to(k.dtype), k)
+        acc += dot(score_grad(s, v, grad, stats, F).to(k.dtype), k)
     return acc
 
 
@@ -80,13 +83,14 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
     m, n = tl.arange(0, F.M), tl.arange(0, F.N)
     q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
     grad, lse, delta = row_stats(grads, b, h, first, site, F)
+    stats = (lse, delta, bounds_of(extra, b, h, first, site.queries - first, F))
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
     acc = tl.full((F.M, F.BD), 0.0, tl.float32)
     more = tl.full((F.M, F.BD), 0.0, tl.float32)
     below = tl.full((F.M,), 0.0, tl.float32)
     above = tl.full((F.M,), 0.0, tl.float32)
     if LEAD:
-        acc += lead_part(q, grad, (lse, delta), k_, v_, (b, g), site, F)
+        acc += lead_part(q, grad, stats, k_, v_, (b, g), site, F)
     bounds = key_range(first, site, F)
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
         if side == 1 or (side == 0 and F.left) or (side == 2 and F.right):
@@ -105,7 +109,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 else:
                     s = dot(far, tl.trans(k)) * factor + plus[:, None]
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
-                ds = score_grad(s, v, grad, lse, delta)
+                ds = score_grad(s, v, grad, stats, F)
                 acc += dot(ds.to(k.dtype), k)
                 if side == 1 and F.query:
                     tt = tl.arange(0, F.M + F.N)

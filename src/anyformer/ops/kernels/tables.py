@@ -18,6 +18,7 @@ from anyformer.ops.kernels.tile import (
     put,
     rows,
     spread,
+    weights,
 )
 
 
@@ -43,14 +44,15 @@ def tables(q_, k_, v_, grads, slabs, extra, walk, site, F: tl.constexpr):
     for step in range(share * each, tl.minimum(work, share * each + each)):
         b, m0 = step // count, (begin + step % count) * F.M
         p0 = m0 + shift * F.M
-        q, grad, lse, delta = asked(q_, grads, b, h, m0, site, F)
+        q, grad, lse, delta, bound = asked(q_, grads, extra, (b, h, m0), site, F)
         j = site.lead + p0
         k = rows(k_, place(k_, b, h // site.group, j), site.keys - p0, F.N, F.D, F.BD)
         v = rows(v_, place(v_, b, h // site.group, j), site.keys - p0, F.N, F.E, F.BE)
         s = near_score(q, k, extra, h, away, least, site, F, False)
         keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
         s = hidden(s, away, p0 + n[None, :], keep, site, F, True)
-        ds = tl.exp2(s - lse[:, None]) * (dot(grad, tl.trans(v)) - delta[:, None])
+        _, steep = weights(s, lse[:, None], bound[:, None], F)
+        ds = steep * (dot(grad, tl.trans(v)) - delta[:, None])
         if F.bias:
             total += ds
         if F.query:

@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
+HALF = tl.constexpr(0.34657359027997264)  # of a score as entmax-1.5 takes it, in units of 1
+SOFTMAX, TOP, ENTMAX = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # Form.weigh
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 
@@ -41,6 +43,7 @@ class Site(NamedTuple):
     group: int  # query heads for each key head
     pad: int  # rows of the bias before that of low
     scale: float
+    most: int  # scores of a row that weigh something, where there are so many at most
 
 
 class Form(NamedTuple):
@@ -62,6 +65,7 @@ class Form(NamedTuple):
     key: bool
     left: bool  # there are distances below low, and above high
     right: bool
+    weigh: int = 0
 
 
 @triton.jit
@@ -208,3 +212,31 @@ def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.c
         theirs = table(tables[1 if TURNED else 2], h, first, site, F)
         s += tl.gather(dot(theirs, tl.trans(y)), at, 0) * LOG2E
     return s
+
+
+@triton.jit
+def bounds_of(extra, b, h, first, left, F: tl.constexpr):
+    """The bounds of a tile of queries (M,), below which scores weigh nothing; no bounds: 0."""
+    m = tl.arange(0, F.M)
+    if F.weigh == TOP:
+        bound = tl.load(place(extra[4], b, h, first) + m, mask=m < left, other=float("inf"))
+    else:
+        bound = tl.full((F.M,), 0.0, tl.float32)
+    return bound
+
+
+@triton.jit
+def weights(s, level, bound, F: tl.constexpr):
+    """The weights of scores, and what a score's gradient is in proportion to.
+
+    level is the log-sum-exp of a row, or entmax's τ; it and the bound are broadcast.
+    """
+    if F.weigh == ENTMAX:
+        root = tl.maximum(s * HALF - level, 0.0)
+        found = (root * root, root)
+    else:
+        if F.weigh == TOP:
+            s = tl.where(s >= bound, s, float("-inf"))
+        p = tl.exp2(s - level)
+        found = (p, p)
+    return found

@@ -1,0 +1,42 @@
+"""From tensors to the kernels of rows with bounds: top-k and entmax-1.5."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from anyformer.ops.kernels import launch
+from anyformer.ops.kernels.launch import Work, start, view
+from anyformer.ops.kernels.threshold import threshold as threshold_kernel
+from anyformer.ops.kernels.tile import ENTMAX
+
+PROGRAMS = 528  # that keep a GPU busy, each with a list of its own
+LIST = 128  # scores that a row has room for
+
+
+def bounds(work: Work) -> Tensor:
+    """The bound of each row (B, H, Q): of top-k in units of log 2, of entmax τ."""
+    q, size = work.q, work.size("threshold")
+    batch, heads, queries, _ = q.shape
+    found = q.new_empty(batch, heads, queries, dtype=torch.float32)
+    steps = -(-queries // size.m) * batch * heads
+    scarce = bool(work.keep.numel() or work.facts.lead or work.facts.most > size.n)
+    programs = min(PROGRAMS, steps)
+    lists = q.new_empty(programs * size.m * LIST, dtype=torch.float32)
+    start(
+        threshold_kernel, (programs,), size,
+        view(q), view(work.k), (view(found[..., None]), lists),
+        work.extra(), batch, work.site(), work.form(size), LIST, scarce,
+    )  # fmt: skip
+    return found
+
+
+def forward(work: Work) -> list[Tensor]:
+    """out, what the gradient takes in its place or nothing, the level and the bound of each row."""
+    bound = bounds(work)
+    outs, lse = launch.forward(replace(work, bound=bound))
+    if work.facts.weigh == ENTMAX.value:
+        return [*outs, bound, bound.new_empty(0)]
+    return [*outs, work.q.new_empty(0), lse, bound]

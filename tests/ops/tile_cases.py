@@ -1,0 +1,108 @@
+"""What tests of Triton kernels share: a plan and its shapes, and how far it is from eager."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from anyformer.ops.attend import attend
+from anyformer.ops.eager import eager
+from anyformer.ops.mask import Causal, Mask, Padding, Window, both
+from anyformer.ops.plan import Plan
+from anyformer.ops.relative import Relative
+from anyformer.ops.weigh import Weigh
+
+GPU = torch.cuda.is_available()
+WHERE = "cuda" if GPU else "cpu"
+
+
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the interpreter a tile of 16 x 16 is enough to have several; a GPU has its own."""
+    if GPU:
+        return
+    from anyformer.ops.kernels import launch
+
+    small = {256: launch.Size(16, 16, 4, 1)}
+    for name in ("PLAIN", "VECTORS"):
+        monkeypatch.setattr(launch, name, dict.fromkeys(launch.PLAIN, small))
+    monkeypatch.setattr(launch, "PROGRAMS", 9)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Shapes and options of one comparison."""
+
+    heads: tuple[int, int] = (1, 1)
+    queries: int = 21
+    start: int = 0
+    after: int = 0  # keys behind the last query
+    lead: int = 0
+    size: tuple[int, int] = (12, 12)  # of q and k, and of v
+    width: int | None = None  # of the tables
+    reach: tuple[int, int] = (-5, 3)
+    terms: str = "bias"
+    shared: bool = False
+    causal: bool = False
+    window: int = 0
+    pads: str = ""
+    dtype: torch.dtype = torch.float32
+    weigh: Weigh | None = None
+    talks: str = ""  # which of mix and remix there are
+    whole: bool = False  # q and k of small whole numbers, among whose scores there are ties
+    gain: float = 1.0  # of q
+
+    @property
+    def batch(self) -> int:
+        return 2 if self.pads or GPU else 1
+
+    def mask(self) -> Mask | None:
+        keep = torch.ones(self.batch, self.queries + self.start + self.after, dtype=torch.bool)
+        keep[-1, -7:] = False
+        keep = keep.flip(1) if self.pads == "left" else keep
+        masks = [Causal()] * self.causal + [Window(self.window)] * bool(self.window)
+        return both([*masks, *([Padding(keep.to(WHERE))] if self.pads else [])])
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        (h, g), (d, e), rows = self.heads, self.size, self.reach[1] - self.reach[0] + 1
+        b, keys = self.batch, self.queries + self.start + self.after + self.lead
+        shapes = {"q": (b, h, self.queries, d), "k": (b, g, keys, d), "v": (b, g, keys, e)}
+        own, wide = 1 if self.shared else h, self.width or d
+        tables = {"bias": (h, rows), "query": (own, rows, wide), "key": (own, rows, wide)}
+        shapes |= {name: tables[name] for name in self.terms.split()}
+        shapes |= {name: (h, h) for name in self.talks.split()}
+        scale = {"query": 0.4, "key": 0.4, "q": self.gain}
+        made = {n: torch.randn(s, device=WHERE) * scale.get(n, 1.0) for n, s in shapes.items()}
+        for name in self.talks.split():  # heads keep most to themselves
+            made[name] = made[name] * 0.4 + torch.eye(h, device=WHERE)
+        return made | {n: made[n].round() for n in ("q", "k") if self.whole}
+
+    def plan(self, given: dict[str, torch.Tensor]) -> Plan:
+        tables = {n: given[n] for n in ("bias", "query", "key") if n in given}
+        relative = Relative(*self.reach, **tables) if tables else None
+        return Plan(
+            self.size[0] ** -0.5,
+            self.mask(),
+            relative,
+            weigh=self.weigh,
+            start=self.start,
+            lead=self.lead,
+            mix=given.get("mix"),
+            remix=given.get("remix"),
+        )
+
+    def results(self, run, given: dict[str, torch.Tensor], dtype: torch.dtype):
+        leaves = {n: t.to(dtype).requires_grad_() for n, t in given.items()}
+        out = run(leaves["q"], leaves["k"], leaves["v"], self.plan(leaves))
+        weight = torch.cos(torch.arange(out.numel(), device=WHERE)).view_as(out)
+        found = torch.autograd.grad((out * weight.to(dtype)).sum(), list(leaves.values()))
+        return {"out": out.detach(), **dict(zip(leaves, found, strict=True))}
+
+
+def gaps(case: Case, backend: str) -> dict[str, float]:
+    """How far kernels are from eager in float64, relative, for the output and each gradient."""
+    given = {n: t.to(case.dtype) for n, t in case.tensors().items()}
+    exact = case.results(eager, given, torch.float64)
+    ours = case.results(lambda q, k, v, p: attend(q, k, v, p, backend), given, case.dtype)
+    assert all(t.isfinite().all() for t in ours.values())
+    far = lambda a, b: ((a.double() - b).norm() / b.norm().clamp(min=1e-9)).item()
+    return {name: far(ours[name], exact[name]) for name in exact}
