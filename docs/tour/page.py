@@ -109,7 +109,11 @@ def _row(row: Row, found: Page, lines: list[str]) -> str:
         row.note, lambda name: named(name, where, found.name), lambda to: _linked(to, found.name)
     )
     if row.key == END:
-        return f'<div class="tour-end" data-key="{END}">{said}</div>'
+        return f'<div class="tour-end" data-key="{END}" data-digest="{row.digest}">{said}</div>'
+    if row.key == MODULE and found.notes.sections.get(MODULE):  # a long one takes the whole width
+        lead = f'<div class="tour-lead" data-key="" data-digest="{row.digest}">{said}</div>'
+        note = '<div class="tour-note"></div>'
+        return f'{lead}<div class="tour-row">{note}{_code(row, found.source, lines)}</div>'
     head = _head(row)
     code = _code(row, found.source, lines)
     kind = " tour-intro" if row.key == MODULE else ""
@@ -123,7 +127,7 @@ def _head(row: Row) -> str:
         return ""
     tag, name = ROOF[min(row.depth, 3)], row.key.partition("~")[0]
     anchor = f'<a class="headerlink" href="#{escape(row.key)}" title="Link to this">¶</a>'
-    return f'<{tag} id="{escape(row.key)}"><code>{escape(name)}</code>{anchor}</{tag}>'
+    return f'<{tag} id="{escape(row.key)}"><code class="name">{escape(name)}</code>{anchor}</{tag}>'
 
 
 def _code(row: Row, source: Text, lines: list[str]) -> str:

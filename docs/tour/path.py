@@ -9,7 +9,7 @@ from pathlib import Path
 
 PATH = Path(__file__).with_name("path.toml")
 WORDS = 180.0  # a minute, of notes with formulas
-LINES = 24.0  # a minute, of code
+LINES = 20.0  # a minute, of code
 
 
 @dataclass(frozen=True)

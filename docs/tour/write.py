@@ -59,11 +59,16 @@ def write(folder: Path) -> None:
         file = folder / f"{name}.md"
         file.parent.mkdir(parents=True, exist_ok=True)
         front = "---\nhide-toc: true\n---\n"
-        text = f"{front}# {found.title}\n\n{FENCE}{{raw}} html\n{body(found)}\n{FENCE}\n"
+        text = f"{front}# {_shown(found.title)}\n\n{FENCE}{{raw}} html\n{body(found)}\n{FENCE}\n"
         file.write_text(text, encoding="utf-8")
     for chapter in chapters():
         (folder / f"{chapter.name}.md").write_text(_chapter(chapter), encoding="utf-8")
     (folder / "index.md").write_text(_index(), encoding="utf-8")
+
+
+def _shown(title: str) -> str:
+    """A title that Markdown leaves as it is."""
+    return title.replace("_", "\\_").replace("*", "\\*")
 
 
 def _chapter(chapter: Chapter) -> str:
@@ -82,7 +87,7 @@ def _table(chapter: Chapter) -> str:
 def _line(name: str, time: str) -> str:
     found = pages()[name]
     about = found.rows[0].note.partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-    return f"| [{found.title}]({name}.md) | {about} | {time} |"
+    return f"| [{_shown(found.title)}]({name}.md) | {about} | {time} |"
 
 
 def _index() -> str:
@@ -93,7 +98,7 @@ def _index() -> str:
     for chapter in all_chapters:
         time = sum(there[name].minutes for name in chapter.pages)
         blocks.append(f"## [{chapter.title}]({chapter.name}.md)\n\n{chapter.text} *{time} minutes.*")
-        listed = [f"1. [{there[n].title}]({n}.md), {there[n].minutes} min" for n in chapter.pages]
+        listed = [f"1. [{_shown(there[n].title)}]({n}.md), {there[n].minutes} min" for n in chapter.pages]
         blocks.append("\n".join(listed))
     return INDEX.format(
         files=len(there),
