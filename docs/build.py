@@ -1,7 +1,7 @@
 """`python -m docs.build`: the documentation site, offline and without a warning.
 
-It needs the extra `docs` (`pip install -c constraints.txt -e ".[docs]"`) and writes `build/docs/`; open
-`build/docs/html/index.html` in a browser, no server is needed.
+It needs the extra `docs` (`pip install -c constraints.txt -e ".[docs]"`) and writes `build/docs/`.
+Open `build/docs/html/index.html` in a browser, no server is needed.
 """
 
 from __future__ import annotations

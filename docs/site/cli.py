@@ -11,8 +11,8 @@ from anyformer.cli.main import VERBS, main
 HEAD = """\
 # The command
 
-`anyformer VERB --help` prints what is below. A command ends with 0 where all went well, with 2 for bad
-input, with 3 for a file that could run code; `--debug` adds the traceback of an error.
+`anyformer VERB --help` prints what is below. A command ends with 0 where all went well, with 2 for
+bad input, with 3 for a file that could run code; `--debug` adds the traceback of an error.
 
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from html import escape
 from typing import Any
@@ -16,11 +17,24 @@ class FormulaError(ValueError):
 @cache
 def mathml(formula: str, block: bool = False) -> str:
     """A formula of LaTeX as a `<math>` element; its source stays as the alternative text."""
+    _check(formula)
     try:
         found = convert(formula.strip(), display="block" if block else "inline")
     except Exception as error:
         raise FormulaError(f"{formula!r} is no formula that latex2mathml knows: {error}") from error
+    if "\\" in found:  # a command that it doesn't know is passed on as it is
+        command = re.search(r"\\\w*", found)
+        raise FormulaError(f"{formula!r}: latex2mathml doesn't know {command and command[0]!r}")
     return found.replace("<math ", f'<math alttext="{escape(formula.strip())}" ', 1)
+
+
+def _check(formula: str) -> None:
+    """Refuse what latex2mathml would read as something else: brackets without a partner."""
+    plain = re.sub(r"\\[{}\\]", "", formula)
+    pairs = ((r"\{", r"\}"), (r"\\left\b", r"\\right\b"), (r"\\begin\b", r"\\end\b"))
+    for opens, closes in pairs:
+        if len(re.findall(opens, plain)) != len(re.findall(closes, plain)):
+            raise FormulaError(f"{formula!r}: {opens!r} and {closes!r} are not in pairs")
 
 
 def _inline(self: Any, node: Any) -> None:

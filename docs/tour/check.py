@@ -20,7 +20,9 @@ def _files() -> list[str]:
     """Files that no chapter names, names without a file, pages named twice."""
     named, there = everything(), pages()
     missing = [f"{p}: no chapter of path.toml has it" for p in there if p not in named]
-    unknown_ = [f"{p}: path.toml names it, but there is no such file" for p in named if p not in there]
+    unknown_ = [
+        f"{p}: path.toml names it, but there is no such file" for p in named if p not in there
+    ]
     return missing + unknown_ + [f"{p}: it is in path.toml twice" for p in _twice(named)]
 
 
@@ -31,7 +33,9 @@ def _twice(names: list[str]) -> list[str]:
 def _strays(home: Path = NOTES) -> list[str]:
     """Notes of files that are not there."""
     found = (file.relative_to(home).with_suffix("").as_posix() for file in home.rglob("*.md"))
-    return [f"notes/{name}.md: there is no such source file" for name in found if name not in pages()]
+    return [
+        f"notes/{name}.md: there is no such source file" for name in found if name not in pages()
+    ]
 
 
 def _page(page: Page) -> list[str]:
@@ -56,7 +60,8 @@ def main() -> int:
     there, path = pages(), order()
     sections = sum(row.section for page in there.values() for row in page.rows)
     hours = sum(there[name].minutes for name in path if name in there) / 60
-    print(f"{len(there)} files, {sections} sections, {len(found)} faults; {len(path)} pages on the path, {hours:.1f} h")
+    print(f"{len(there)} files, {sections} sections, {len(found)} faults")
+    print(f"{len(path)} pages on the path, {hours:.1f} hours")
     return 1 if found else 0
 
 

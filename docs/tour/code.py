@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from html import escape
+from itertools import pairwise
 
 from pygments.lexers import PythonLexer
 from pygments.token import STANDARD_TYPES
@@ -52,7 +53,7 @@ def _line(tokens: list[tuple[str, str]], spots: list[tuple[int, int, str]]) -> s
     for colour, text in tokens:
         inner = [c for c in cuts if column < c < column + len(text)]
         edges = [column, *inner, column + len(text)]
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in pairwise(edges):
             out.append("</a>" if start in closing else "")
             out.append(f'<a href="{escape(opening[start])}">' if start in opening else "")
             piece = escape(text[start - column : end - column], quote=False)

@@ -31,7 +31,7 @@ def html(text: str, named: Named = lambda name: None, link: Named = lambda targe
     return parser.render(text)
 
 
-def _text(self: RendererHTML, tokens, i, options, env) -> str:  # noqa: ANN001
+def _text(self: RendererHTML, tokens, i, options, env) -> str:
     inside = i and tokens[i - 1].type == "link_open"
     shown = escape(tokens[i].content, quote=False)
     return shown if inside else PAPER.sub(r'<a href="https://arxiv.org/abs/\1">\g<0></a>', shown)
@@ -42,7 +42,7 @@ def _code(text: str, named: Named) -> str:
     return f'<a href="{escape(address)}">{shown}</a>' if address else shown
 
 
-def _fence(token) -> str:  # noqa: ANN001
+def _fence(token) -> str:
     """A block of code, coloured where it is Python."""
     from pygments import highlight
     from pygments.formatters import HtmlFormatter
@@ -54,5 +54,5 @@ def _fence(token) -> str:  # noqa: ANN001
     return highlight(token.content, get_lexer_by_name(kind), HtmlFormatter())
 
 
-def _link(token, link: Named) -> str:  # noqa: ANN001
+def _link(token, link: Named) -> str:
     return f'<a href="{escape(link(str(token.attrs["href"])) or "")}">'

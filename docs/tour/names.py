@@ -76,6 +76,7 @@ def is_store(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
+@cache
 def resolve(where: str, name: str, far: int = 8) -> Place | None:
     """The definition of a name of a module, through imports and what passes them on."""
     if where not in known() or not far:
@@ -97,6 +98,7 @@ def _defined(where: str) -> dict[str, int]:
     return module(where).defined if where in known() else {}
 
 
+@cache
 def attribute(place: Place | None, name: str, far: int = 8) -> Place | None:
     """The definition of a module's name or of a class's member, its bases included."""
     if place is None or not far:
@@ -113,6 +115,7 @@ def attribute(place: Place | None, name: str, far: int = 8) -> Place | None:
     return next(filter(None, (attribute(base, name, far - 1) for base in bases)), None)
 
 
+@cache
 def members(node: ast.ClassDef) -> dict[str, int]:
     """Methods, fields, and what methods give to self: their first lines."""
     found: dict[str, int] = {}
@@ -159,6 +162,7 @@ def annotated_module(where: str, node: ast.expr) -> Place | None:
     return resolve(where, node.id) if isinstance(node, ast.Name) else None
 
 
+@cache
 def field_type(place: Place, name: str) -> Place | None:
     """The class of a member: as annotated in the class, or as the argument it is set from."""
     if not place.kind:
@@ -181,8 +185,9 @@ def _set_from(where: str, method: Function, name: str) -> Place | None:
         if not isinstance(node, ast.Assign):
             continue
         for target, value in _pairs(node.targets[0], node.value):
-            is_it = isinstance(target, ast.Attribute) and is_self(target.value)
-            if is_it and target.attr == name and isinstance(value, ast.Name):
+            if not isinstance(target, ast.Attribute) or not is_self(target.value):
+                continue
+            if target.attr == name and isinstance(value, ast.Name):
                 return annotated(where, types.get(value.id))
     return None
 

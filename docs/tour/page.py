@@ -97,7 +97,8 @@ def _facts(found: Page) -> str:
     """The file, the time it takes and the papers."""
     file = found.source.file.relative_to(SOURCE.parents[1]).as_posix()
     papers = "".join(
-        f'<a href="https://arxiv.org/abs/{escape(p)}">arXiv:{escape(p)}</a>' for p in found.notes.papers
+        f'<a href="https://arxiv.org/abs/{escape(p)}">arXiv:{escape(p)}</a>'
+        for p in found.notes.papers
     )
     parts = f"<code>{escape(file)}</code><span>{found.minutes} min</span>{papers}"
     return f'<p class="tour-facts">{parts}</p>'
@@ -118,7 +119,9 @@ def _row(row: Row, found: Page, lines: list[str]) -> str:
     code = _code(row, found.source, lines)
     kind = " tour-intro" if row.key == MODULE else ""
     mark = f'data-key="{escape(row.key)}" data-digest="{row.digest}"'
-    return f'<div class="tour-row{kind}" {mark}><div class="tour-note">{head}{said}</div>{code}</div>'
+    return (
+        f'<div class="tour-row{kind}" {mark}><div class="tour-note">{head}{said}</div>{code}</div>'
+    )
 
 
 def _head(row: Row) -> str:

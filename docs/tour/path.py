@@ -1,4 +1,4 @@
-"""The order of reading: chapters and their pages from path.toml, minutes from what is to be read."""
+"""The order of reading: chapters and pages from path.toml, minutes from what is to be read."""
 
 from __future__ import annotations
 

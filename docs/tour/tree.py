@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import anyformer
@@ -14,6 +15,7 @@ from docs.tour import markdown
 from docs.tour.code import html_lines
 from docs.tour.page import covered, href, named, pages
 
+SCRIPT = Path(__file__).with_suffix(".js")
 HERE = "tree"  # the name of the page, beside those of the files
 STEP, ROW, LEFT, TOP, WIDTH = 34, 27, 14, 20, 400
 # What the first model of a branch is compared with; the tree doesn't name it.
@@ -64,17 +66,18 @@ def page() -> str:
     panels = "\n".join(_panel(node) for node in found if node.is_model)
     count = sum(node.is_model for node in found)
     lead = (
-        f"{count} recipes and who descends from whom. Choose one, by a click, a tap or the arrow keys: "
-        "its recipe is shown as it stands in the source, and what differs from the model above it, "
-        "field by field, at equal sizes."
+        f"{count} recipes and who descends from whom. Choose one, by a click, a tap or the arrow "
+        "keys: its recipe is shown as it stands in the source, and what differs from the model "
+        "above it, field by field, at equal sizes."
     )
     body = (
         f'<div class="tree" id="tree">\n<div class="tree-picture">\n{svg(found)}\n</div>\n'
         f'<div class="tree-panels" aria-live="polite">\n{_welcome()}\n{panels}\n</div>\n</div>\n'
-        f"<script>{SCRIPT}</script>"
+        f"<script>\n{SCRIPT.read_text(encoding='utf-8')}</script>"
     )
     fence = "`" * 8
-    return f"---\nhide-toc: true\n---\n# The family tree\n\n{lead}\n\n{fence}{{raw}} html\n{body}\n{fence}\n"
+    top = f"---\nhide-toc: true\n---\n# The family tree\n\n{lead}\n\n"
+    return f"{top}{fence}{{raw}} html\n{body}\n{fence}\n"
 
 
 def svg(found: list[Node]) -> str:
@@ -85,9 +88,12 @@ def svg(found: list[Node]) -> str:
     for i, node in enumerate(found):
         x, y = _at(node, i)
         if not node.is_model:
-            parts.append(f'<text class="tree-branch" x="{x - 6}" y="{y + 5}">{escape(node.name)}</text>')
+            parts.append(
+                f'<text class="tree-branch" x="{x - 6}" y="{y + 5}">{escape(node.name)}</text>'
+            )
             continue
-        label = f'<circle cx="{x}" cy="{y}" r="5"/><text x="{x + 12}" y="{y + 5}">{escape(node.name)}</text>'
+        text = f'<text x="{x + 12}" y="{y + 5}">{escape(node.name)}</text>'
+        label = f'<circle cx="{x}" cy="{y}" r="5"/>{text}'
         box = f'<rect x="{x - 10}" y="{y - 12}" width="{WIDTH - x}" height="24" rx="4"/>'
         parts.append(f'<a href="#{node.name}" data-model="{node.name}">{box}{label}</a>')
     return "\n".join([*parts, "</svg>"])
@@ -111,8 +117,8 @@ def _curves(found: list[Node]) -> list[str]:
 
 def _welcome() -> str:
     return (
-        '<section class="tree-panel tree-welcome"><p>Choose a model. Its recipe and what it changed '
-        "are shown here.</p></section>"
+        '<section class="tree-panel tree-welcome"><p>Choose a model. Its recipe and what it '
+        "changed are shown here.</p></section>"
     )
 
 
@@ -160,41 +166,3 @@ def _value(value: Any) -> str:
     shown = f"<code>{escape(kind)}</code>"
     linked = f'<a href="{address}" title="{escape(text)}">{shown}</a>'
     return linked if address else f"<code>{escape(text)}</code>"
-
-
-SCRIPT = """
-(() => {
-  const root = document.getElementById("tree");
-  const links = [...root.querySelectorAll("a[data-model]")];
-  const panels = [...root.querySelectorAll(".tree-panel")];
-  root.classList.add("tree-live");
-  function show(name, move) {
-    const found = panels.find((panel) => panel.dataset.panel === name);
-    panels.forEach((panel) => panel.classList.toggle("tree-shown", panel === (found || panels[0])));
-    links.forEach((link) => {
-      if (link.dataset.model === name) link.setAttribute("aria-current", "true");
-      else link.removeAttribute("aria-current");
-    });
-    root.classList.toggle("tree-chosen", Boolean(found));
-    if (found) found.parentElement.scrollTop = 0;
-    if (move) history.replaceState(null, "", found ? "#" + name : location.pathname);
-  }
-  root.addEventListener("click", (event) => {
-    const link = event.target.closest("a");
-    const address = link && link.getAttribute("href");
-    if (!address || address[0] !== "#" || event.ctrlKey || event.metaKey) return;
-    event.preventDefault();
-    show(address.slice(1), true);
-  });
-  root.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") show("", true);
-    const at = links.indexOf(document.activeElement);
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (at < 0 || !step) return;
-    const next = links[at + step];
-    event.preventDefault();
-    if (next) { next.focus(); show(next.dataset.model, true); }
-  });
-  show(decodeURIComponent(location.hash.slice(1)), false);
-})();
-"""

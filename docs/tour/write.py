@@ -16,15 +16,17 @@ hide-toc: true
 ---
 # The tour
 
-Every file of the core beside its notes: the model as data (`spec`), the family tree (`recipes`), tensor
-functions (`ops`), modules (`parts`), the model made of them (`model`), and what it is trained for
-(`objectives`). Notes are left, code is right; on a phone, notes come first. Each name in the code leads to its
-definition. All of it comes from the source itself: {files} files, {sections} sections.
+Every file of the core beside its notes: the model as data (`spec`), the family tree (`recipes`),
+tensor functions (`ops`), modules (`parts`), the model made of them (`model`), and what it is
+trained for (`objectives`). Notes are left, code is right; on a phone, notes come first. Each name
+in the code leads to its definition. All of it comes from the source itself: {files} files,
+{sections} sections.
 
-The path below has {pages} pages and takes about {hours} hours. Read it from the top, or begin with what you
-came for: [Transformer-XL](recipes/xl.md), [T5's bias](recipes/t5.md), [DeBERTa](recipes/deberta.md),
-[recursive layers](recipes/recursive.md). The rest is listed beside the path, to look things up in.
-[The family tree](tree.md) is a picture of all models: what each has, and what it changed.
+The path below has {pages} pages and takes about {hours} hours. Read it from the top, or begin with
+what you came for: [Transformer-XL](recipes/xl.md), [T5's bias](recipes/t5.md),
+[DeBERTa](recipes/deberta.md), [entmax](ops/weigh.md), [recursive layers](recipes/recursive.md). The
+rest is listed beside the path, to look things up in. [The family tree](tree.md) is a picture of all
+models: what each has, and what it changed.
 
 {chapters}
 
@@ -97,8 +99,12 @@ def _index() -> str:
     blocks = []
     for chapter in all_chapters:
         time = sum(there[name].minutes for name in chapter.pages)
-        blocks.append(f"## [{chapter.title}]({chapter.name}.md)\n\n{chapter.text} *{time} minutes.*")
-        listed = [f"1. [{_shown(there[n].title)}]({n}.md), {there[n].minutes} min" for n in chapter.pages]
+        blocks.append(
+            f"## [{chapter.title}]({chapter.name}.md)\n\n{chapter.text} *{time} minutes.*"
+        )
+        listed = [
+            f"1. [{_shown(there[n].title)}]({n}.md), {there[n].minutes} min" for n in chapter.pages
+        ]
         blocks.append("\n".join(listed))
     return INDEX.format(
         files=len(there),

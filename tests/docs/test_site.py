@@ -1,0 +1,67 @@
+"""Pages of the repository become pages of the site: their links, their headings, the build."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from docs.site.cli import help_of
+from docs.site.links import LinkError, moved
+from docs.site.stage import ROOT, places, raised
+from docs.tour import write
+
+PLACES = {"docs/a.md": "a.md", "docs/b/c.md": "b/c.md", "CONTRIBUTING.md": "contributing.md"}
+
+
+def test_links_move_with_their_pages():
+    text = "[c](b/c.md#part) [out](https://x.org/y.md) [here](#part)\n"
+    assert moved(text, "docs/a.md", PLACES) == text
+    assert moved("[x](../../CONTRIBUTING.md)", "docs/b/c.md", PLACES) == "[x](../contributing.md)"
+
+
+def test_links_in_code_stay():
+    text = "```md\n[x](nowhere.md)\n```\n"
+    assert moved(text, "docs/a.md", PLACES) == text
+
+
+def test_files_that_are_no_pages_are_served_beside_them():
+    found = PLACES | {"docs/report.html": "report.html"}
+    assert moved("[r](../report.html)", "docs/b/c.md", found) == "[r](beside:../report.html)"
+
+
+def test_a_dead_link_is_an_error_that_names_the_page():
+    with pytest.raises(LinkError, match=r"docs/a.md links to gone.md"):
+        moved("[x](gone.md)", "docs/a.md", PLACES)
+
+
+def test_no_page_has_a_dead_link():
+    found = places()
+    everywhere = found | write.places() | {"docs/reference/cli.md": "reference/cli.md"}
+    assert len(found) > 40
+    for page in found:
+        if page.endswith(".md"):
+            assert moved((ROOT / page).read_text(encoding="utf-8"), page, everywhere)
+
+
+def test_a_page_begins_with_a_heading_of_the_first_level():
+    assert raised("## A\n\n### B\n") == "# A\n\n## B\n"
+    assert raised("# A\n\n## B\n") == "# A\n\n## B\n"
+
+
+def test_the_reference_of_the_command_is_its_help():
+    width = os.environ.get("COLUMNS")
+    assert help_of("list").startswith("usage: anyformer list")
+    assert os.environ.get("COLUMNS") == width
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path):
+    pytest.importorskip("sphinx", reason="the extra docs is not installed")
+    command = [sys.executable, "-m", "docs.build", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stderr
+    page = (tmp_path / "html" / "tour" / "recipes" / "xl.html").read_text(encoding="utf-8")
+    assert "<math " in page and "transformer_xl" in page
+    assert (tmp_path / "html" / "searchindex.js").exists()
