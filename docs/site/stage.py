@@ -6,13 +6,14 @@ import re
 import shutil
 from pathlib import Path
 
-from docs.site import cli
+from docs.site import cli, vocabulary
 from docs.site.links import moved
 from docs.tour import tree, write
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 APART = ("site", "tour")  # folders of docs/ that are code, not pages
+MADE = {"cli": cli.page, "spec": vocabulary.page}  # pages of reference/
 SINGLE = {  # pages elsewhere in the repository
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
@@ -33,6 +34,12 @@ def places() -> dict[str, str]:
     return found | SINGLE
 
 
+def targets() -> dict[str, str]:
+    """Everything that a link may lead to: pages, and those that are made when the site is."""
+    made = {f"docs/reference/{name}.md": f"reference/{name}.md" for name in MADE}
+    return places() | write.places() | made
+
+
 def stage(source: Path, beside: Path) -> None:
     """Write the pages to `source`, and files that are served as they are to `beside`."""
     for folder in (source, beside):
@@ -41,9 +48,9 @@ def stage(source: Path, beside: Path) -> None:
     write.write(source / "tour")
     (source / "tour" / "tree.md").write_text(tree.page(), encoding="utf-8")
     (source / "reference").mkdir()
-    (source / "reference" / "cli.md").write_text(cli.page(), encoding="utf-8")
-    where = places()
-    everywhere = where | write.places() | {"docs/reference/cli.md": "reference/cli.md"}
+    for name, make in MADE.items():
+        (source / "reference" / f"{name}.md").write_text(make(), encoding="utf-8")
+    where, everywhere = places(), targets()
     for theirs, ours in where.items():
         target = (beside if theirs.endswith(".html") else source) / ours
         target.parent.mkdir(parents=True, exist_ok=True)

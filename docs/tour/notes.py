@@ -1,8 +1,8 @@
 """Notes that live beside the source: docs/tour/notes/PATH.md, sections keyed by name.
 
 A file begins with front matter (`title`, `paper`), then what follows the module's docstring. Each
-heading `## Name` begins the section of a class, function, method or constant of that file; `## Name
-(before)` puts it before the docstring, and `## end` stands below everything else.
+heading `## Name` begins the section of a class, function, method or constant of that file, which
+follows its docstring; `## (end)` stands below everything else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 NOTES = Path(__file__).parent / "notes"
 FIELDS = ("title", "paper")
-END = "end"
+END = "(end)"  # no name of Python
 
 
 class NoteError(ValueError):
@@ -71,5 +71,4 @@ def _sections(text: str) -> list[tuple[str, str]]:
 
 def unknown(given: Notes, keys: set[str]) -> list[str]:
     """Sections that explain nothing that is there."""
-    plain = {key.removesuffix(" (before)") for key in given.sections}
-    return sorted(plain - keys - {"", END})
+    return sorted({*given.sections} - keys - {"", END})

@@ -31,7 +31,12 @@
     event.preventDefault();
     if (next) { next.focus(); show(next.dataset.model, true); }
   });
-  const named = () => show(decodeURIComponent(location.hash.slice(1)), false);
+  function named() {
+    const name = decodeURIComponent(location.hash.slice(1));
+    show(name, false);
+    const link = links.find((other) => other.dataset.model === name);
+    if (link) link.scrollIntoView({ block: "center" });
+  }
   window.addEventListener("hashchange", named);
   named();
 })();

@@ -81,7 +81,7 @@ def _chapter(chapter: Chapter) -> str:
 
 def _table(chapter: Chapter) -> str:
     """The pages of a chapter: what each is, and how long it takes."""
-    rows = [_line(name, f"{pages()[name].minutes} min") for name in chapter.pages]
+    rows = [_line(name, f"{pages()[name].minutes}&nbsp;min") for name in chapter.pages]
     rows += [_line(name, "beside") for name in chapter.beside]
     return "\n".join(["| page | about | time |", "|---|---|---|", *rows])
 

@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
+from docs.site import vocabulary
 from docs.site.cli import help_of
 from docs.site.links import LinkError, moved
-from docs.site.stage import ROOT, places, raised
-from docs.tour import write
+from docs.site.stage import ROOT, places, raised, targets
 
 PLACES = {"docs/a.md": "a.md", "docs/b/c.md": "b/c.md", "CONTRIBUTING.md": "contributing.md"}
 
@@ -37,7 +37,7 @@ def test_a_dead_link_is_an_error_that_names_the_page():
 
 def test_no_page_has_a_dead_link():
     found = places()
-    everywhere = found | write.places() | {"docs/reference/cli.md": "reference/cli.md"}
+    everywhere = targets()
     assert len(found) > 40
     for page in found:
         if page.endswith(".md"):
@@ -53,6 +53,14 @@ def test_the_reference_of_the_command_is_its_help():
     width = os.environ.get("COLUMNS")
     assert help_of("list").startswith("usage: anyformer list")
     assert os.environ.get("COLUMNS") == width
+
+
+def test_the_vocabulary_has_every_node_and_the_papers_of_fields():
+    assert vocabulary.missing() == []
+    text = vocabulary.page()
+    assert "### [`XLTable`](../tour/spec/position.md)" in text
+    assert "| `clamp` | `Positive \\| None` | `None` | distances beyond it count as it |" in text
+    assert "(https://arxiv.org/abs/1901.02860)" in text
 
 
 @pytest.mark.slow
