@@ -7,6 +7,7 @@ Open `build/docs/html/index.html` in a browser, no server is needed.
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 
@@ -21,6 +22,7 @@ def build(out: Path, loud: bool = False) -> int:
 
     source, beside = out / "source", out / "beside"
     stage(source, beside)
+    shutil.rmtree(out / "html", ignore_errors=True)  # pages that are no more
     where = ["-c", str(SITE), "-d", str(out / "doctrees"), "-D", f"html_extra_path={beside}"]
     form = ["-b", "html", "-j", "2", "-W", "--keep-going", *([] if loud else ["-q"])]
     return build_main([*form, *where, str(source), str(out / "html")])

@@ -16,11 +16,13 @@
     if (move) history.replaceState(null, "", found ? "#" + name : location.pathname);
   }
   root.addEventListener("click", (event) => {
+    if (event.target.closest(".tree-close")) show("", true);
     const link = event.target.closest("a");
     const address = link && link.getAttribute("href");
     if (!address || address[0] !== "#" || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
     show(address.slice(1), true);
+    uncover(address.slice(1));
   });
   root.addEventListener("keydown", (event) => {
     if (event.key === "Escape") show("", true);
@@ -31,11 +33,18 @@
     event.preventDefault();
     if (next) { next.focus(); show(next.dataset.model, true); }
   });
+  function uncover(name) {  // on a phone the panel would lie over what was chosen
+    const link = links.find((other) => other.dataset.model === name);
+    const top = link ? link.getBoundingClientRect().top : 0;
+    const covered = matchMedia("(max-width: 60rem)").matches && top > innerHeight * 0.4;
+    if (covered) scrollBy(0, top - innerHeight * 0.25);
+  }
   function named() {
     const name = decodeURIComponent(location.hash.slice(1));
     show(name, false);
     const link = links.find((other) => other.dataset.model === name);
     if (link) link.scrollIntoView({ block: "center" });
+    uncover(name);
   }
   window.addEventListener("hashchange", named);
   named();

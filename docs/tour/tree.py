@@ -136,6 +136,7 @@ def _panel(node: Node) -> str:
     more = f"<p>Published sizes: {escape(known)}</p>" if known else ""
     return (
         f'<section class="tree-panel" id="{node.name}" data-panel="{node.name}" tabindex="-1">'
+        '<button class="tree-close" type="button" aria-label="Close">×</button>'
         f"<h2>{escape(node.name)}</h2>{text}{more}{_changed(node)}"
         f'<h3>Its recipe, in <a href="{address}">{escape(file)}.py</a></h3>'
         f'<div class="highlight"><pre tabindex="0"><code>{code}</code></pre></div></section>'
