@@ -1,8 +1,12 @@
 """Pages of the repository become pages of the site: their links, their headings, the build."""
 
+import html
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
@@ -63,6 +67,12 @@ def test_the_vocabulary_has_every_node_and_the_papers_of_fields():
     assert "(https://arxiv.org/abs/1901.02860)" in text
 
 
+def test_dead_links_of_a_built_site_are_found(tmp_path):
+    (tmp_path / "a.html").write_text('<a href="b.html#here">1</a> <a class="x" href="c.html">2</a>')
+    (tmp_path / "b.html").write_text('<p id="there"></p><a href="a.html">3</a>')
+    assert sorted(dead(tmp_path)) == [("a.html", "b.html#here"), ("a.html", "c.html")]
+
+
 @pytest.mark.slow
 def test_the_site_is_built_without_a_warning(tmp_path):
     pytest.importorskip("sphinx", reason="the extra docs is not installed")
@@ -73,3 +83,19 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     page = (tmp_path / "html" / "tour" / "recipes" / "xl.html").read_text(encoding="utf-8")
     assert "<math " in page and "transformer_xl" in page
     assert (tmp_path / "html" / "searchindex.js").exists()
+    assert dead(tmp_path / "html") == []
+
+
+def dead(site: Path) -> list[tuple[str, str]]:
+    """Links inside the built site that lead to no file or to no mark in it."""
+    pages = {f: f.read_text(encoding="utf-8") for f in site.rglob("*.html")}
+    marks = {f: set(re.findall(r'\bid="([^"]+)"', text)) for f, text in pages.items()}
+    found = []
+    for file, text in pages.items():
+        for address in set(re.findall(r'<a [^>]*href="([^":]*)"', text)):
+            path, _, mark = unquote(html.unescape(address)).partition("#")
+            to = (file.parent / path).resolve() if path else file
+            whole = to.exists() and (not mark or to.suffix != ".html" or mark in marks[to])
+            if not whole:
+                found.append((file.relative_to(site).as_posix(), address))
+    return found
