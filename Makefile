@@ -2,4 +2,4 @@
 PYTHON ?= python
 
 docs: ## the documentation site, into build/docs/html
-	PYTHONPATH=src $(PYTHON) -m docs.build
+	PYTHONPATH="src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m docs.build
