@@ -19,5 +19,5 @@ html_show_sphinx = False
 html_show_search_summary = False  # summaries are fetched, which a page opened from a disk may not
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
-pygments_style = "tango"
-pygments_dark_style = "github-dark"
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"

@@ -51,7 +51,8 @@ def _fence(token) -> str:
     kind = token.info.strip().partition(" ")[0] or "text"
     if kind == "svg":
         return f'<div class="picture">{token.content}</div>'
-    return highlight(token.content, get_lexer_by_name(kind), HtmlFormatter())
+    shown = highlight(token.content, get_lexer_by_name(kind), HtmlFormatter())
+    return shown.replace("<pre>", '<pre tabindex="0">')  # a keyboard can scroll it
 
 
 def _link(token, link: Named) -> str:

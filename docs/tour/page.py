@@ -109,6 +109,8 @@ def _row(row: Row, found: Page, lines: list[str]) -> str:
     said = markdown.html(
         row.note, lambda name: named(name, where, found.name), lambda to: _linked(to, found.name)
     )
+    if row.key in (MODULE, END):  # headings of a text that has the whole width follow the title
+        said = said.replace("<h3>", "<h2>").replace("</h3>", "</h2>")
     if row.key == END:
         return f'<div class="tour-end" data-key="{END}" data-digest="{row.digest}">{said}</div>'
     if row.key == MODULE and found.notes.sections.get(MODULE):  # a long one takes the whole width
