@@ -1,0 +1,1 @@
+"""The documentation: pages, the site that is built from them, and the annotated tour."""

@@ -1,0 +1,1 @@
+"""The documentation site: what its pages are made of, and how Sphinx is set up."""
