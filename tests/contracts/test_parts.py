@@ -6,9 +6,9 @@ import pytest
 from torch import nn
 
 from anyformer import spec as S
+from anyformer.laws.specs import sample
 from anyformer.model import model as model_module
 from anyformer.parts import PARTS
-from tests.laws.specs import sample
 
 WIRING = {S.Model, S.Stack, S.Sublayer, S.Embed, S.Init}  # built by anyformer.model itself
 INPUTS = {S.Tokens, S.Patches, S.Values, S.Learned, S.Sinusoidal}  # tables inside Embed

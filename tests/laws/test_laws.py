@@ -5,9 +5,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from anyformer import spec as S
-from tests.laws.cases import perturbed
-from tests.laws.specs import KINDS, sample, specs
-from tests.laws.table import LAWS
+from anyformer.laws.cases import perturbed
+from anyformer.laws.specs import KINDS, sample
+from anyformer.laws.table import LAWS
+from tests.laws.strategy import specs
 
 SEEDS = st.integers(0, 10**6)
 

@@ -12,11 +12,11 @@ import torch
 
 from anyformer import spec as S
 from anyformer.checkpoint import native
+from anyformer.laws.table import LAWS
 from anyformer.model import begin, flops, reversible, stack
 from anyformer.ops import attend, chunked, flex, mask, sdpa, weigh
 from anyformer.parts.state import Past
 from anyformer.spec import node
-from tests.laws.table import LAWS
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

@@ -1,7 +1,7 @@
 """Tiny specs over the whole vocabulary, drawn so that they keep the rules.
 
 `draw_model(pick)` makes every choice through `pick(*options)`; the first option is the plain one.
-Hypothesis gives a pick that shrinks towards it (`specs`), `sample` one of random.Random.
+`sample` gives one of random.Random; tests give one of hypothesis, which shrinks towards it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hypothesis import strategies as st
-
 from anyformer import spec as S
+from anyformer.laws.draw_loop import with_loop
+from anyformer.laws.draw_stack import Shape, draw_stack
 from anyformer.spec.walk import attentions, selves
-from tests.laws.draw_loop import with_loop
-from tests.laws.draw_stack import Shape, draw_stack
 
 Pick = Callable[..., Any]
 KINDS = (
@@ -228,9 +226,3 @@ def sample(seed: int, causal: bool | None = None) -> S.Model:
     """The spec of a seed."""
     rng = random.Random(seed)
     return draw_model(lambda *options: rng.choice(options), causal)
-
-
-@st.composite
-def specs(draw: st.DrawFn, causal: bool | None = None) -> S.Model:
-    """Specs that shrink towards plain ones."""
-    return draw_model(lambda *options: draw(st.sampled_from(options)), causal)
