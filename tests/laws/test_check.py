@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -111,3 +113,9 @@ EAGER = {"backend": "eager"}
 def test_every_law_is_said_in_words():
     assert all(law.says and law.hint for law in LAWS.values())
     assert len({law.says for law in LAWS.values()}) == len(LAWS)
+
+
+def test_the_page_names_every_law():
+    page = (Path(__file__).parents[2] / "docs" / "laws.md").read_text()
+    listed = page.partition("<!-- laws -->\n")[2].partition("\n\n")[0].splitlines()
+    assert listed == [f"| {name} | {law.says} |" for name, law in LAWS.items()]

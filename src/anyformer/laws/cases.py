@@ -15,7 +15,7 @@ from torch import Tensor
 from anyformer import spec as S
 from anyformer.model.model import Model, build
 from anyformer.model.output import Output
-from anyformer.spec.walk import selves
+from anyformer.spec.walk import looks_back
 
 
 @dataclass
@@ -130,7 +130,7 @@ def context_width(spec: S.Model) -> int | None:
 
 def is_causal(spec: S.Model) -> bool:
     """Whether no position of the main stack sees a later one."""
-    return all(attention.causal for attention in selves(spec.stack))
+    return looks_back(spec.stack)
 
 
 def each(out: Output) -> list[Tensor]:

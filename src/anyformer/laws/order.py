@@ -8,7 +8,7 @@ from anyformer import spec as S
 from anyformer.laws.broken import all_same, finite, holds, same
 from anyformer.laws.cases import Case, case, each, is_causal, splits
 from anyformer.model.model import Model
-from anyformer.spec.walk import leaves
+from anyformer.spec.walk import customs, leaves
 
 
 def causal_with_positions(spec: S.Model) -> bool:
@@ -36,6 +36,8 @@ def law_prefix(spec: S.Model, seed: int) -> None:
     """1: a prefix is seen from both sides, nothing else of the future is."""
     if spec.encoder is not None or not paths_of_attentions(spec, cross=False):
         return  # the decoder of an encoder takes no prefix, nor does what never looks around
+    if customs(spec.stack):
+        return  # only attentions can be told to look both ways
     c = case(spec, seed)
     prefix = c.rng.randrange(1, c.length)
     lengths = torch.full((c.main.x.shape[0],), prefix)
