@@ -9,6 +9,6 @@ from anyformer.laws.specs import draw_model
 
 
 @st.composite
-def specs(draw: st.DrawFn, causal: bool | None = None) -> S.Model:
+def specs(draw: st.DrawFn, causal: bool | None = None, writes: bool = False) -> S.Model:
     """Specs that shrink towards plain ones."""
-    return draw_model(lambda *options: draw(st.sampled_from(options)), causal)
+    return draw_model(lambda *options: draw(st.sampled_from(options)), causal, writes)

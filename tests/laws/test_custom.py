@@ -15,10 +15,11 @@ from anyformer.ops.attend import attend
 from anyformer.ops.plan import Plan
 from anyformer.parts import PARTS, part
 from anyformer.parts.state import Call
+from anyformer.spec.node import node
 from tests.laws.test_mutations import plain
 
 
-@S.node
+@node
 class Mean(S.Custom):
     """The mean of what has been read so far, mapped."""
 
@@ -45,7 +46,7 @@ class MeanPart(nn.Module):
         return attend(q, k, v, plan)[:, 0]
 
 
-@S.node
+@node
 class Peek(S.Custom):
     """A mistake: each position reads the next one."""
 
@@ -62,7 +63,7 @@ class PeekPart(nn.Module):
         return x + self.share * x.roll(-1, 1)
 
 
-@S.node
+@node
 class Free(S.Custom):
     """A mistake: it says nothing of its product."""
 
@@ -77,7 +78,7 @@ class FreePart(nn.Module):
         return self.map(x)
 
 
-@S.node
+@node
 class Unbuilt(S.Custom):
     """A mistake: it has no module."""
 
@@ -112,7 +113,7 @@ def test_a_part_that_leaks_the_future_is_told_of_in_words():
 
 
 def test_one_that_says_that_it_looks_ahead_is_not_blamed_for_it():
-    looks = S.node(type("Ahead", (S.Custom,), {"causal": False, "__annotations__": {}}))
+    looks = node(type("Ahead", (S.Custom,), {"causal": False, "__annotations__": {}}))
     part(looks)(type("AheadPart", (PeekPart,), {"__init__": lambda self, s, d: _init(self)}))
     try:
         found = [f.law for f in check(mixing(looks()), ["1 causal", "2 cache", "4 padded"])]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EXAMPLE = """\
 anyformer laws gpt2+rotary
 anyformer laws mine.json --law "1 causal" --law "2 cache"
+anyformer laws models/my-t5 --overflow
 anyformer laws --random 2000 --seed today --jobs 2 --keep broken"""
 A_DAY = 100_000  # seeds that a day has for itself
 
@@ -38,6 +39,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1, help="--random: processes (default: 1)")
     parser.add_argument("--law", action="append", default=[], help="this law only; may repeat")
+    parser.add_argument(
+        "--overflow", action="store_true",
+        help="instead of the laws: does the model of a folder, as it is, fit into float16?",
+    )  # fmt: skip
     parser.add_argument("--keep", metavar="FOLDER", help="write what breaks a law there, as JSON")
 
 
@@ -46,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     if (args.model is None) == (args.random is None):
         raise SpecError("name a model, as gpt2+rotary, or how many --random specs to try: one")
     seed = seed_of(args.seed)
+    if args.overflow:
+        return _overflow(args, seed)
     return _one(args, seed) if args.random is None else _random(args, seed)
 
 
@@ -72,6 +79,18 @@ def _one(args: argparse.Namespace, seed: int) -> int:
     print(*small.notes, *found, told, sep="\n")
     _keep(args.keep, found)
     return int(bool(found))
+
+
+def _overflow(args: argparse.Namespace, seed: int) -> int:
+    """Read one batch in float16 with the weights of a folder; 1 where numbers are lost."""
+    from anyformer.checkpoint import load
+    from anyformer.laws.overflow import overflows
+
+    if args.random is not None or not os.path.isdir(args.model):
+        raise SpecError("--overflow is asked of a folder: its weights decide")
+    found = overflows(load(args.model, dtype="float16"), seed)
+    print(f"warning: {found}" if found else f"{args.model}: one batch in float16 stays finite")
+    return int(found is not None)
 
 
 def _random(args: argparse.Namespace, seed: int) -> int:

@@ -86,17 +86,21 @@ def case(spec: S.Model, seed: int, rows: int = 2, length: int | None = None) -> 
     rng = random.Random(seed)
     length = length or rng.choice((9, 6, 12))
     model = perturbed(spec, seed)
-    if spec.encoder is not None:
-        other: Side | None = _side(spec.encoder, rows, rng.choice((5, 8)), model)
-        main = _side(spec, rows, length, model)
-        main.name, main.mask, main.beside = "decoder_input_ids", "decoder_attention_mask", {}
-    else:
-        main = _side(spec, rows, length, model)
-        other = _context(spec, rows, rng.choice((5, 8)))
-    return Case(spec, model, main, other, rng)
+    return Case(spec, model, *sides(spec, rows, length, rng.choice((5, 8))), rng)
 
 
-def _side(spec: S.Model, rows: int, length: int, model: Model) -> Side:
+def sides(spec: S.Model, rows: int, length: int, beside: int) -> tuple[Side, Side | None]:
+    """Random inputs of a model: what its main stack reads, and what that reads beside it."""
+    if spec.encoder is None:
+        main = _side(spec, rows, length)
+        return main, _context(spec, rows, beside)
+    other = _side(spec.encoder, rows, beside)
+    main = _side(spec, rows, length)
+    main.name, main.mask, main.beside = "decoder_input_ids", "decoder_attention_mask", {}
+    return main, other
+
+
+def _side(spec: S.Model, rows: int, length: int) -> Side:
     source = spec.embed.source
     counts = {"token_type_ids": spec.embed.types, "langs": spec.embed.langs}
     beside = {n: torch.randint(0, size, (rows, length)) for n, size in counts.items() if size}

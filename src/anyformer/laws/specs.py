@@ -166,9 +166,10 @@ def with_optional(stack: S.Stack) -> S.Stack:
     return stack
 
 
-def draw_model(pick: Pick, causal: bool | None = None) -> S.Model:
-    """A model of any kind; `causal` asks for one of that sort."""
+def draw_model(pick: Pick, causal: bool | None = None, writes: bool = False) -> S.Model:
+    """A model of any kind; `causal` asks for one of that sort, `writes` for one of words."""
     names = [n for n in KINDS if causal is None or KIND[n].causal == causal]
+    names = [n for n in names if not writes or KIND[n].source == "tokens"]
     kind, dim = KIND[pick(*names)], pick(8, 12)
     encoder = draw_encoder(pick, kind.encoder) if kind.encoder else None
     bridge = encoder is not None and pick(False, False, True)
@@ -183,11 +184,13 @@ def draw_model(pick: Pick, causal: bool | None = None) -> S.Model:
     stack = S.override(stack, "out", pick(None, None, None, 5))
     if kind.cross and encoder is None and not stack.reversible and pick(False, True):
         stack = with_optional(stack)
+    head = draw_head(pick, kind.source)
+    head = head if not writes or isinstance(head, S.Vocabulary) else S.Vocabulary()
     model = S.Model(
         dim=dim,
         embed=embed,
         stack=stack,
-        head=fitting(pick, draw_head(pick, kind.source), embed, stack),
+        head=fitting(pick, head, embed, stack),
         encoder=encoder,
         share_tokens=share,
         bridge=bridge,

@@ -31,6 +31,7 @@ class Law:
     hint: str
     applies: Callable[[S.Model], bool] = lambda spec: True
     causal: bool | None = None  # the sort of specs to draw
+    writes: bool = False  # whether those should write texts
     share: int = 1  # of this many drawn specs one is tried, since the law is slow
     of_one: bool = True  # it speaks of the spec itself, not of others made from it at random
 
@@ -46,7 +47,7 @@ def _ordered(check: Check, says: str, hint: str) -> Law:
 
 
 def _writing(check: Check, says: str, hint: str = TEXT) -> Law:
-    return Law(check, says, hint, generation.writes, causal=True)
+    return Law(check, says, hint, generation.writes, causal=True, writes=True)
 
 
 LAWS = {

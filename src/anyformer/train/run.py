@@ -29,6 +29,7 @@ from anyformer.data.tokenizer import Tokenizer
 from anyformer.errors import TrainError
 from anyformer.model.model import Model, build
 from anyformer.objectives.base import Objective, Trainee
+from anyformer.ops.exact import exact
 from anyformer.recipes import recipe
 from anyformer.spec import strict
 from anyformer.train import card, log, optim, prepare, ranks, room, save
@@ -207,7 +208,12 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def _run(job: Job, again: bool = False) -> Run:
-    """Train to the end and write the model."""
+    """Train to the end and write the model; where asked, the same way bit for bit each time."""
+    with exact(job.settings.deterministic):
+        return _train(job, again)
+
+
+def _train(job: Job, again: bool) -> Run:
     settings, device = job.settings, ranks.device_of(job.settings.device)
     torch.manual_seed(mix(settings.seed, 1))
     trainee = Trainee(job.model, job.objective).to(device)
