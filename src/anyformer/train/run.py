@@ -144,7 +144,7 @@ def train(
     made = {"torch": torch.__version__, "anyformer": anyformer.__version__}
     ranks.agree({**{k: record[k] for k in SAME}, **made})
     again = held and _same_run(folder, record)
-    with Lock(folder):
+    with Lock(folder), exact(settings.deterministic):
         if ranks.rank() == 0 and not again:
             if tokenizer is not None:
                 _keep_tokenizer(folder / TOKENIZER, tokenizer)
@@ -182,7 +182,7 @@ def resume(
     if not changed:
         _same_data(record["data"], _data(found, validation))
     ranks.agree({"data": _data(found, validation), "settings": S.to_dict(settings)})
-    with Lock(home):
+    with Lock(home), exact(settings.deterministic):
         built = _drawn(spec, settings)
         built.origin = _origin_of(home, record)
         bound = objective if objective is not None else _bound(home, record, spec)
@@ -208,12 +208,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def _run(job: Job, again: bool = False) -> Run:
-    """Train to the end and write the model; where asked, the same way bit for bit each time."""
-    with exact(job.settings.deterministic):
-        return _train(job, again)
-
-
-def _train(job: Job, again: bool) -> Run:
+    """Train to the end and write the model."""
     settings, device = job.settings, ranks.device_of(job.settings.device)
     torch.manual_seed(mix(settings.seed, 1))
     trainee = Trainee(job.model, job.objective).to(device)
