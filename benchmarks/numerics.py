@@ -77,7 +77,9 @@ def errors(
     if refusal(name, *inputs, plan) is not None:
         return None
     run = partial(attend, plan=plan, backend=name)
-    run = torch.compile(run, dynamic=False) if compiled else run
+    if compiled:
+        torch.compiler.reset()  # else after a few plans the rest would run as they are
+        run = torch.compile(run, dynamic=False)
     out = run(*inputs)
     exact = [x.double().requires_grad_() for x in made]
     wanted = attend(*exact, Plan(**_wide(plan)), "eager")
