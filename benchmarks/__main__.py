@@ -9,6 +9,7 @@ from benchmarks import (
     lines,
     load,
     memory,
+    numerics,
     predict,
     prepare,
     switches,
@@ -29,6 +30,7 @@ WORKS = {
     "train-loop": train_loop.overhead,
     "switches": switches.every,
     "band": switches.band,
+    "numerics": numerics.numerics,
 }
 
 
@@ -45,10 +47,11 @@ def main() -> None:
         "--only",
         nargs="+",
         default=[],
-        help="memory, switches: measure these anew; decode: cases such as float32-1, gpt-2-64",
+        help="memory, switches: measure these anew; decode: cases such as float32-1, gpt-2-64; "
+        "numerics: these backends",
     )
     parser.add_argument(
-        "--device", default="cpu", choices=["cpu", "cuda"], help="decode, switches: where"
+        "--device", default="cpu", choices=["cpu", "cuda"], help="decode, switches, numerics: where"
     )
     given = parser.parse_args()
     settings = Settings(

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from anyformer.checkpoint import Report, swap
+from anyformer.laws.specs import sample
 from anyformer.model.model import build
-from tests.laws.specs import sample
 
 SEEDS = range(15)
 

@@ -5,16 +5,18 @@ import itertools
 import pytest
 from torch import nn
 
+from anyformer import parts
 from anyformer import spec as S
+from anyformer.laws.specs import sample
 from anyformer.model import model as model_module
-from anyformer.parts import PARTS
-from tests.laws.specs import sample
 
 WIRING = {S.Model, S.Stack, S.Sublayer, S.Embed, S.Init}  # built by anyformer.model itself
 INPUTS = {S.Tokens, S.Patches, S.Values, S.Learned, S.Sinusoidal}  # tables inside Embed
 FUNCTIONS = {S.Softmax, S.TopK, S.Entmax15, S.Sparsemax, S.Sigmoid, S.Rotary}  # no weights
 FUNCTIONS |= {S.Linear, S.Llama3, S.Yarn}
 SCHEDULES = {S.Plain, S.Shared, S.Looped, S.Superblocks, S.Sandwich, S.Explicit}  # a list
+# those of a page of the docs, say, are not ours
+PARTS = {s: p for s, p in parts.PARTS.items() if p.__module__.startswith("anyformer.")}
 WITHOUT = WIRING | INPUTS | FUNCTIONS | SCHEDULES
 
 

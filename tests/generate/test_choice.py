@@ -16,9 +16,9 @@ from anyformer.generate.choice import LEAST, WORTH, contents, decoder_of
 from anyformer.generate.decoder import Growing
 from anyformer.generate.prompt import Prompt
 from anyformer.generate.static import Static
+from anyformer.laws.cases import perturbed
+from anyformer.laws.specs import VOCAB
 from tests.generate.test_static import SWITCHES, decoder
-from tests.laws.cases import perturbed
-from tests.laws.specs import VOCAB
 
 IDS = torch.tensor([[3, 4, 5], [6, 7, 8]])
 RAGGED = [[3, 4, 5], [6]]

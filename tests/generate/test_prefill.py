@@ -15,9 +15,9 @@ from anyformer.generate.decoder import Growing
 from anyformer.generate.prompt import Prompt
 from anyformer.generate.room import FEWEST, at_a_time, read_bytes
 from anyformer.generate.static import Static
+from anyformer.laws.cases import perturbed
+from anyformer.laws.specs import VOCAB
 from tests.generate.test_static import NEW, PROMPT, SWITCHES, close, decoder, prompt_of, trail
-from tests.laws.cases import perturbed
-from tests.laws.specs import VOCAB
 
 XL = {"recurrence": 4, "primed": True}
 

@@ -16,9 +16,9 @@ from anyformer.generate.decoder import Growing
 from anyformer.generate.prompt import Prompt
 from anyformer.generate.room import cache_bytes, check_room
 from anyformer.generate.static import Static
+from anyformer.laws.cases import perturbed
+from anyformer.laws.specs import VOCAB, sample
 from anyformer.model.model import Model, build
-from tests.laws.cases import perturbed
-from tests.laws.specs import VOCAB, sample
 
 CLOSE = 1e-9
 PROMPT, NEW = 5, 7

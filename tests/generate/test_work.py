@@ -9,10 +9,10 @@ from anyformer.generate.decoder import Growing
 from anyformer.generate.prompt import Prompt
 from anyformer.generate.room import seats
 from anyformer.generate.static import Static
+from anyformer.laws.specs import VOCAB
 from anyformer.model.model import build
 from anyformer.spec.walk import head_dim, qk_dim
 from tests.generate.test_static import SWITCHES
-from tests.laws.specs import VOCAB
 
 SHORT, LONG = 32, 128
 DECODERS = {

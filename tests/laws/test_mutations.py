@@ -12,11 +12,11 @@ import torch
 
 from anyformer import spec as S
 from anyformer.checkpoint import native
+from anyformer.laws.table import LAWS
 from anyformer.model import begin, flops, reversible, stack
 from anyformer.ops import attend, chunked, flex, mask, sdpa, weigh
-from anyformer.parts.state import Past
+from anyformer.parts.state import Call, Past
 from anyformer.spec import node
-from tests.laws.table import LAWS
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -71,6 +71,10 @@ def memory_is_not_normed(patch: pytest.MonkeyPatch) -> None:
         return self.branch(torch.cat([old, self.norm(new)], 1), call, path)
 
     patch.setattr(stack.Sublayer, "output", output)
+
+
+def nothing_is_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Call, "keeps", property(lambda call: False))
 
 
 def padding_is_seen(patch: pytest.MonkeyPatch) -> None:
@@ -173,11 +177,13 @@ class Mutation:
 
 EAGER = {"backend": "eager"}
 T5 = (S.Buckets(count=8, max_distance=20),)
+FAR = {"disentangled": S.Disentangled(), "stack_distances": S.Distances(reach=64)}
 RELAXED = {"stack_schedule": S.Shared(unique=1), "stack_lora": S.Lora(rank=2)}
 MUTATIONS = [
     Mutation(sees_the_next, "1 causal", plain(**EAGER)),
     Mutation(prefix_of_one_more, "1 prefix", plain(**EAGER)),
     Mutation(positions_start_again, "2 cache", plain()),
+    Mutation(nothing_is_kept, "2 work of a step", plain(**FAR)),
     Mutation(memory_keeps_the_first, "3 segments", plain(stack_recurrence=8)),
     Mutation(memory_is_not_normed, "3 segments", plain(stack_recurrence=8)),
     Mutation(padding_is_seen, "4 padded", plain(causal=False, **EAGER)),

@@ -11,13 +11,13 @@ import torch
 
 from anyformer import spec as S
 from anyformer.errors import InputError
+from anyformer.laws import backends as law_backends
+from anyformer.laws.cases import case, each
+from anyformer.laws.order import paths_of_attentions
+from anyformer.laws.specs import sample
+from anyformer.laws.table import LAWS
+from anyformer.laws.training import without_dropout
 from anyformer.spec.walk import selves
-from tests.laws import law_backends
-from tests.laws.cases import case, each
-from tests.laws.law_order import paths_of_attentions
-from tests.laws.law_training import without_dropout
-from tests.laws.specs import sample
-from tests.laws.table import LAWS
 
 HELD = ("5 backends", "7 round trips", "7 folder", "8 masked row", "9 parameters", "9 flops")
 BLOCKS = "stack.block.0.branch.blocks"

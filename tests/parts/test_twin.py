@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from anyformer.laws.cases import case, each, pooled
+from anyformer.laws.specs import sample
 from anyformer.model.model import Model
 from anyformer.parts.twin import Twin, heard
-from tests.laws.cases import case, each, pooled
-from tests.laws.specs import sample
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -11,10 +11,10 @@ import anyformer
 from anyformer import spec as S
 from anyformer.checkpoint import save
 from anyformer.errors import AnyformerError, InputError
+from anyformer.laws.specs import sample
 from anyformer.spec.walk import attentions
 from anyformer.tasks.attention import inputs, page
 from anyformer.tasks.attention.maps import spans
-from tests.laws.specs import sample
 from tests.tasks.attending import OWN, changed, folder, read, said, tiny, vit
 
 IDS = [3, 5, 8, 4]

@@ -28,6 +28,7 @@ VERBS = {
     "diff": "compare two models",
     "convert": "turn a folder into safetensors, another format or another dtype",
     "verify": "compare a folder's outputs with those of Hugging Face's library",
+    "laws": "say which laws a model breaks: no future, cache, padding, backends, counts",
     "compare": "find out whether a modification helps, at equal cost, beyond noise",
     "study": "run a study that ships, or one of your own",
     "report": "write the report of a study as it stands",

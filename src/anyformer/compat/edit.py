@@ -42,9 +42,7 @@ def in_sublayer(kinds: tuple[str, ...], field: str) -> Change:
 
 def in_branch(kinds: tuple[str, ...], field: str) -> Change:
     """Set a field of the branches of these kinds."""
-    return each(
-        kinds, lambda sub, value: replace(sub, branch=replace(sub.branch, **{field: value}))
-    )
+    return each(kinds, lambda sub, value: S.override(sub, f"branch.{field}", value))
 
 
 def in_stack(field: str) -> Change:
@@ -161,7 +159,7 @@ def softclamp(model: S.Model, value: float | bool) -> S.Model:
     cap = () if value is False else (S.SoftCap() if value is True else S.SoftCap(value=value),)
 
     def edit(sub: S.Sublayer, _: Any) -> S.Sublayer:
-        return replace(sub, branch=replace(sub.branch, mods=kept(sub.branch) + cap))
+        return S.override(sub, "branch.mods", kept(sub.branch) + cap)
 
     return each(ATTENTIONS, edit)(model, value)
 

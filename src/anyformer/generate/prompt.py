@@ -17,6 +17,7 @@ from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.model.inputs import position_limit
 from anyformer.model.model import Model
+from anyformer.spec.walk import looks_back
 
 SOURCES = (  # what a model may be given beside its prompt
     "attention_mask",
@@ -198,6 +199,4 @@ def check_prompt(model: Model, prompt: Prompt, new: int) -> None:
 
 
 def _causal(stack: S.Stack) -> bool:
-    blocks = (stack.block, *stack.others)
-    branches = [leaf for block in blocks for sub in block for leaf in sub.leaves]
-    return all(b.causal or b.cross for b in branches if isinstance(b, S.Attention))
+    return looks_back(stack)

@@ -28,6 +28,7 @@ from anyformer.ops.capture import capture
 from anyformer.ops.rows import lacks
 from anyformer.parts.fixed import Fixed
 from anyformer.parts.state import Call
+from anyformer.spec.walk import customs
 
 EVEN = 16  # live keys are a multiple of it, as kernels of a GPU like them
 SMALLEST, COMPILED = 64, 512  # live keys of the smallest graph, and of the smallest compiled one
@@ -54,6 +55,8 @@ def unserved(model: Model, prompt: Prompt) -> str | None:
     """Why a cache of a set size can't serve a prompt, if so."""
     if prompt.given.get("mem_len") is not None or model.spec.stack.primed:
         return "a segment memory has a set size already"
+    if customs(model.spec.stack):
+        return "a branch of one's own may keep what grows"
     return None
 
 

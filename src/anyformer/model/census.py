@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from anyformer.errors import SpecError
 from anyformer.model.census_attention import attention, distances, relatives, self_attention, untied
@@ -21,6 +22,7 @@ from anyformer.spec import (
     Choices,
     Classes,
     Convolution,
+    Custom,
     Detect,
     Double,
     Embed,
@@ -231,8 +233,22 @@ def _residual(spec: Residual, dim: int) -> Entry:
 
 
 def _leaf(spec: Leaf, dim: int, name: str = "branch") -> Entry:
+    if isinstance(spec, Custom):
+        return _custom(spec, dim, name)
     feed = isinstance(spec, FeedForward)
     return _feedforward(spec, dim, name) if feed else attention(spec, dim, name)
+
+
+def _custom(spec: Custom, dim: int, name: str) -> Entry:
+    """A branch of one's own: its module alone knows what is in it, so it is built without data."""
+    import torch
+
+    from anyformer.parts import build
+
+    with torch.device("meta"):
+        built = build(spec, dim).state_dict()
+    shapes: dict[str, Any] = {key: tuple(t.shape) for key, t in built.items()}
+    return entry(name, type(spec).__name__, detail=notes(spec), **shapes)
 
 
 def _parallel(spec: Parallel, dim: int) -> Entry:

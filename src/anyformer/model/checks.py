@@ -11,6 +11,7 @@ from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.model.inputs import Inputs, Sequence, readable, shaped
 from anyformer.parts.state import Past
+from anyformer.spec.walk import looks_back, selves
 
 IGNORED = -100  # labels that count for nothing
 
@@ -34,7 +35,7 @@ def check_call(spec: S.Model, given: Inputs) -> None:
     _check_past(spec, given)
     _check_sides(spec, given)
     reads = spec if spec.encoder is None else spec.encoder
-    if given.prefix_lengths is not None and not any(a.causal for a in _selves(reads.stack)):
+    if given.prefix_lengths is not None and not any(a.causal for a in selves(reads.stack)):
         raise InputError("prefix_lengths are for causal attention: every position here sees all")
     if given.document_ids is not None and (given.use_cache or given.return_mems):
         raise InputError("document_ids don't go with use_cache or return_mems: they would be lost")
@@ -82,7 +83,7 @@ def _check_length(spec: S.Model, given: Inputs) -> None:
     if length is not None:
         if type(length) is not int or length < 0:
             raise InputError(f"mem_len must be an int of at least 0, not {length!r}")
-        if length and not all(a.causal for a in _selves(spec.stack)):
+        if length and not looks_back(spec.stack):
             raise InputError("mem_len: memory of earlier segments is for causal models")
         limit = length
     if given.same_length and not limit:
@@ -283,7 +284,7 @@ def _logits(spec: S.Model, seq: Sequence, choices: int) -> tuple[tuple[int, ...]
 
 def predicts_next(spec: S.Model) -> bool:
     """Whether labels are those of the next position: a causal model without encoder."""
-    causal = all(a.causal for a in _selves(spec.stack))
+    causal = looks_back(spec.stack)
     head = spec.head.tokens if isinstance(spec.head, S.Double) else spec.head
     shifts = isinstance(head, S.Vocabulary) and head.shift
     shifts = shifts or isinstance(head, S.Adaptive)
@@ -298,7 +299,3 @@ def _attentions(stack: S.Stack) -> list[S.Attention]:
 
 def _must_read(stack: S.Stack) -> bool:
     return any(b.cross and not b.optional for b in _attentions(stack))
-
-
-def _selves(stack: S.Stack) -> list[S.Attention]:
-    return [b for b in _attentions(stack) if not b.cross]

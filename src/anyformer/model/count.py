@@ -16,6 +16,7 @@ from anyformer.spec import (
     Beams,
     Choices,
     Classes,
+    Custom,
     Detect,
     Double,
     FeedForward,
@@ -44,6 +45,7 @@ STACK_PARTS = (
     "attention",
     "cross",
     "feedforward",
+    "custom",
     "lora",
     "loop",
     "norms",
@@ -231,6 +233,8 @@ def _kept(sub: Sublayer, dim: int, rows: int, source: int) -> int:
 
 def _kept_inside(a: Leaf, dim: int, rows: int, source: int) -> int:
     """Numbers that one application of a branch keeps beside its input."""
+    if isinstance(a, Custom):
+        return 2 * rows * dim  # as if it kept what a gate of the stream keeps
     if isinstance(a, FeedForward):
         return rows * (a.hidden or 4 * dim) * (4 if a.gated else 2)
     queries = qk_dim(a, dim) if a.collaborate is not None else a.heads * qk_dim(a, dim)

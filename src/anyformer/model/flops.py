@@ -23,6 +23,7 @@ from anyformer.spec import (
     Beams,
     Choices,
     Classes,
+    Custom,
     Detect,
     Disentangled,
     Double,
@@ -128,6 +129,8 @@ def _leaf(leaf: Leaf, model: Model, at: Sizes, carried: Counter[str], by: bool) 
     """Of one application of a branch; `carried` counts those that carry, `by`: keys are lent."""
     if isinstance(leaf, FeedForward):
         return _feedforward(leaf, model.dim, at)
+    if isinstance(leaf, Custom):
+        return leaf.flops(model.dim, at.batch, at.rows)
     kind = kind_of(leaf)
     carried[kind] += leaf.carry
     whole = _attention(leaf, model, at, carried[kind] - 1 if leaf.carry else 0)
@@ -207,7 +210,7 @@ def lora_products(model: Model, at: Sizes, twice: bool = False) -> Iterator[tupl
 
 def _update_rows(name: str, leaf: Leaf, model: Model, at: Sizes) -> int:
     """Rows that a linear map of a branch reads: positions, and distances where they share it."""
-    if isinstance(leaf, FeedForward):
+    if not isinstance(leaf, Attention):
         return at.batch * at.rows
     rows = at.batch * (at.source if leaf.cross and name in ("k", "v") else at.rows)
     apart, distances = leaf.disentangled, model.stack.distances

@@ -18,7 +18,7 @@ from anyformer.parts.distance import Distances
 from anyformer.parts.loop import Loop
 from anyformer.parts.position import Untied
 from anyformer.parts.state import Call
-from anyformer.spec.parallel import kind_of
+from anyformer.spec.parallel import recalls
 from anyformer.spec.schedule import closing, ring, turns
 from anyformer.spec.walk import head_dim, lora_of, own_maps, qk_dim
 
@@ -38,7 +38,7 @@ class Sublayer(nn.Module):
         mine = lambda name: lender is None or name in own
         self.lender = () if lender is None else (lender,)  # in a tuple: its weights stay its own
         self.place, self.dropout = spec.place, spec.dropout
-        self.recalls = any(kind_of(leaf) == "attention" for leaf in spec.leaves)
+        self.recalls = any(map(recalls, spec.leaves))
         self.optional = isinstance(spec.branch, S.Attention) and spec.branch.optional
         branch, terms = _with_terms_apart(spec, own)
         self.branch = build(branch, dim) if mine(spec.kind) else None

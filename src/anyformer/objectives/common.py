@@ -16,6 +16,7 @@ from anyformer.model.extra import expected_sum
 from anyformer.model.inputs import position_limit
 from anyformer.objectives.base import IGNORED, Batch, Objective, Result, Trainee, inputs
 from anyformer.objectives.losses import asked, hits, token_sum
+from anyformer.spec.walk import looks_back, selves
 
 CONTEXT = 512  # tokens of a row where neither the model nor the user sets a limit
 
@@ -98,12 +99,12 @@ def check_head(spec: S.Model, plan: Plan, *heads: type) -> None:
 
 def causal(spec: S.Model) -> bool:
     """Whether each position of the (last) stack sees those before it only."""
-    return all(a.causal for a in _selves(spec.stack))
+    return looks_back(spec.stack)
 
 
 def check_encoder(spec: S.Model, plan: Plan) -> None:
     """Raise unless a model is one stack in which every position sees all."""
-    if spec.encoder is not None or any(a.causal for a in _selves(spec.stack)):
+    if spec.encoder is not None or any(a.causal for a in selves(spec.stack)):
         kind = "a decoder" if spec.encoder is None else "an encoder-decoder"
         raise InputError(
             f"{type(plan).__name__} is for encoders, and this is {kind}: it would see the answers "
@@ -134,12 +135,6 @@ def check_pair(spec: S.Model, plan: Plan) -> None:
         raise InputError(
             "the decoder's first id is not set: give the spec start=…, as 0 in T5 (pad), 2 in BART"
         )
-
-
-def _selves(stack: S.Stack) -> list[S.Attention]:
-    blocks = (stack.block, *stack.others)
-    leaves = [leaf for block in blocks for sub in block for leaf in sub.leaves]
-    return [leaf for leaf in leaves if isinstance(leaf, S.Attention) and not leaf.cross]
 
 
 def words_of(spec: S.Model) -> S.Vocabulary:

@@ -80,6 +80,8 @@ def generator_of(spec: S.Model, size: float) -> S.Model:
             inner = round((leaf.hidden or 4 * model.dim) * dim / model.dim)
             out = S.override(out, f"{at}.hidden", inner)
             continue
+        if not isinstance(leaf, S.Attention):
+            continue  # its sizes follow from dim
         few = max(1, round(leaf.heads * size))
         groups = None if leaf.kv_heads is None else max(1, round(leaf.kv_heads * few / leaf.heads))
         for name, value in (("heads", few), ("kv_heads", groups)):

@@ -27,4 +27,8 @@ def part(spec_class: type) -> Callable[[M], M]:
 
 def build(spec: Any, *sizes: Any) -> nn.Module:
     """The module of a spec, given the sizes that it stands between."""
+    if type(spec) not in PARTS:
+        raise SpecError(
+            f"{type(spec).__name__} has no module: register one by @part({type(spec).__name__})"
+        )
     return PARTS[type(spec)](spec, *sizes)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from anyformer import spec as S
 from anyformer.parts.base import build, part
 from anyformer.parts.state import Call
-from anyformer.spec.parallel import kind_of
+from anyformer.spec.parallel import recalls
 
 
 @part(S.Parallel)
@@ -19,7 +19,7 @@ class Parallel(nn.Module):
 
     def __init__(self, spec: S.Parallel, dim: int):
         super().__init__()
-        self.recalls = [kind_of(branch) == "attention" for branch in spec.branches]
+        self.recalls = [recalls(branch) for branch in spec.branches]
         self.dropout = spec.dropout
         self.branches = nn.ModuleList(build(branch, dim) for branch in spec.branches)
         self.norms = nn.ModuleList(build(norm, dim) for norm in spec.norms)

@@ -45,7 +45,7 @@ from anyformer.spec.model import (
     Values,
     Vocabulary,
 )
-from anyformer.spec.node import KINDS, from_dict, from_json, make, to_dict, to_json
+from anyformer.spec.node import KINDS, Custom, from_dict, from_json, make, to_dict, to_json
 from anyformer.spec.norm import LayerNorm, Norm, RMSNorm, ScaleNorm
 from anyformer.spec.parallel import Leaf, Parallel
 from anyformer.spec.position import (
@@ -101,6 +101,7 @@ __all__ = [
     "Choices",
     "Classes",
     "Convolution",
+    "Custom",
     "Detect",
     "Disentangled",
     "Distances",

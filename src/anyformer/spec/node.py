@@ -46,6 +46,21 @@ Rate = Annotated[float, Range(0.0, 1.0)]
 Above = Annotated[float, Range(0.0, open=True)]
 
 
+class Custom:
+    """A branch of one's own: a node that derives from it stands where an attention stands.
+
+    `@node class Mine(Custom)` describes it, `@part(Mine)` registers its module, which is built as
+    `module(spec, dim)` and called as `forward(x, call, path)`; docs/laws.md shows one.
+    """
+
+    causal = True  # no position sees a later one
+    recalls = False  # its input begins with what a segment memory has; the last rows are new
+
+    def flops(self, dim: int, batch: int, rows: int) -> int:
+        """FLOPs of its matrix products for `batch` rows of `rows` positions; 0 unless it says."""
+        return 0
+
+
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True)
 def node(cls: type[T]) -> type[T]:
     """Make a class a spec node: frozen, keyword-only, checked on construction, known to JSON."""
@@ -123,6 +138,8 @@ def coerce(value: Any, hint: Any, where: str) -> Any:
         return float(value)
     if hint is Any or (type(value) is hint) or (hint is types.NoneType and value is None):
         return value
+    if hint is Custom and isinstance(value, Custom) and is_node(value):
+        return value
     raise SpecError(f"{where} takes {describe(hint)}, not {value!r}")
 
 
@@ -172,6 +189,7 @@ def describe(hint: Any) -> str:
     if origin is tuple:
         return f"a tuple of {describe(typing.get_args(hint)[0])}"
     words = {int: "an int", float: "a float", bool: "True or False", str: "a string"}
+    words[Custom] = "a Custom node"
     return words.get(
         hint, "None" if hint is types.NoneType else getattr(hint, "__name__", str(hint))
     )

@@ -44,7 +44,7 @@ from anyformer.spec.faults_position import few_buckets, lonely_biases, of_bucket
 from anyformer.spec.loop_rules import LOOP_RULES
 from anyformer.spec.model import Double, Model, Patches, Pixels, Pretraining, Vocabulary
 from anyformer.spec.rule import Rule
-from anyformer.spec.walk import crosses, models, selves, sublayers
+from anyformer.spec.walk import crosses, looks_back, models, sublayers
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -148,7 +148,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "recurrence looks back",
-        of_stack(lambda s, _: s.recurrence > 0 and not all(a.causal for a in selves(s))),
+        of_stack(lambda s, _: s.recurrence > 0 and not looks_back(s)),
         "memory of earlier segments is for causal stacks",
         "set causal=True on every self-attention, or recurrence=0",
     ),

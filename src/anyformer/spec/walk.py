@@ -10,6 +10,7 @@ from anyformer.spec.edit import get, override
 from anyformer.spec.feedforward import FeedForward
 from anyformer.spec.lora import Lora
 from anyformer.spec.model import Model, Stack, Sublayer
+from anyformer.spec.node import Custom
 from anyformer.spec.parallel import Leaf, Parallel
 from anyformer.spec.schedule import LAST
 
@@ -90,6 +91,8 @@ def linears(leaf: Leaf, dim: int) -> dict[str, tuple[int, int, bool]]:
         hidden = leaf.hidden or 4 * dim
         inner = ("up", "gate") if leaf.gated else ("up",)
         return {n: (dim, hidden, leaf.bias) for n in inner} | {"down": (hidden, dim, leaf.bias)}
+    if isinstance(leaf, Custom):
+        return {}  # no map of it is known by name
     queries, groups = leaf.heads, leaf.kv_heads or leaf.heads
     keys, values, read = qk_dim(leaf, dim), head_dim(leaf, dim), leaf.context or dim
     shared = leaf.collaborate is not None
@@ -144,6 +147,16 @@ def selves(stack: Stack) -> list[Attention]:
     """The self-attentions of every kind of block."""
     branches = [leaf for sub in sublayers(stack) for leaf in sub.leaves]
     return [b for b in branches if isinstance(b, Attention) and not b.cross]
+
+
+def customs(stack: Stack) -> list[Custom]:
+    """The branches of one's own of every kind of block."""
+    return [leaf for sub in sublayers(stack) for leaf in sub.leaves if isinstance(leaf, Custom)]
+
+
+def looks_back(stack: Stack) -> bool:
+    """Whether no position of a stack sees a later one."""
+    return all(branch.causal for branch in (*selves(stack), *customs(stack)))
 
 
 def crosses(stack: Stack) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 from anyformer import spec as S
 from anyformer.compat.words import NAMES, apply
 from anyformer.errors import SpecError, StudyError, known_or_raise
-from anyformer.recipes.registry import options
+from anyformer.recipes.registry import options, recipe
 from anyformer.spec.edit import has
 from anyformer.study.nodes import Variant
 
@@ -65,20 +65,20 @@ def long(words: Iterable[str]) -> list[str]:
     return [spelled for word in words for spelled in SHORT.get(word, (word,))]
 
 
-def chosen(recipe: str, words: Iterable[str]) -> dict[str, Any]:
+def chosen(name: str, words: Iterable[str]) -> dict[str, Any]:
     """Those of the words that are options of a recipe."""
-    known = options(recipe)
+    known = options(name)
     parts = (word.partition("=") for word in long(words))
     return {key: S.parse(value) for key, equals, value in parts if equals and key in known}
 
 
-def put(spec: S.Model, recipe: str, words: Iterable[str]) -> S.Model:
+def put(spec: S.Model, name: str, words: Iterable[str]) -> S.Model:
     """A recipe's spec with all other words put on it: keywords first, then paths in their order."""
     keywords: dict[str, Any] = {}
     paths: dict[str, Any] = {}
     for word in long(words):
         key, equals, value = word.partition("=")
-        if key in options(recipe):
+        if key in options(name):
             continue
         if "." in key or (equals and has(spec, [key])):
             paths[key] = S.parse(value)
@@ -88,6 +88,13 @@ def put(spec: S.Model, recipe: str, words: Iterable[str]) -> S.Model:
     for path, value in paths.items():
         spec = S.override(spec, path, value)
     return S.check(spec)
+
+
+def spec_of(text: str) -> S.Model:
+    """The spec of a variant as it is written on a command line, in the recipe's own sizes."""
+    named = variant(text)
+    base = str(named.base)
+    return put(recipe(base, **chosen(base, named.words)), base, named.words)
 
 
 def _keyword(key: str) -> str:

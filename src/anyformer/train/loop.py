@@ -17,6 +17,7 @@ from torch import Tensor
 from anyformer.data.loader import Loader
 from anyformer.data.samples import Samples
 from anyformer.errors import DivergedError, TrainError
+from anyformer.model.overflow import overflow
 from anyformer.objectives.base import Batch
 from anyformer.train import ranks, save
 from anyformer.train.guard import Watch
@@ -92,6 +93,7 @@ class Loop:
         self.lag = 1 if stepper.device.type == "cuda" else 0  # steps that are read later
         self.pending: deque[tuple[int, Told, float]] = deque()
         self.stopping = False
+        self.looked = settings.precision != "float16" or spread.world * spread.copies > 1
 
     def run(self) -> None:
         """Go on to the last step; what is saved then is complete."""
@@ -134,6 +136,8 @@ class Loop:
         """Steps from where the run is, on micro-batches that are given, until it is over."""
         for batches in source:
             step = self.at.step
+            if not self.looked:
+                self._look(batches[0])
             rate = factor(self.settings.schedule, step, self.settings.steps)
             told = self.stepper.run(step, batches, rate, bool(stop.code), self._logged(step + 1))
             self.speed.add(self.spread.trainee.model.spec, batches)
@@ -142,6 +146,14 @@ class Loop:
             self._read(self.lag)
             if self._boundary(stop):
                 return
+
+    def _look(self, batch: Batch) -> None:
+        """Say, before the first step in float16, where its numbers end."""
+        trainee, self.looked = self.spread.trainee, True
+        with self.stepper.autocast():
+            found = overflow(trainee.model, lambda: trainee(self.stepper.move(batch)))
+        if found is not None:
+            self.progress.say(f"precision='float16': {found}")
 
     def _read(self, left: int) -> None:
         """Read and judge the numbers of all steps but the last so many."""

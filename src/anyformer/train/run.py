@@ -29,6 +29,7 @@ from anyformer.data.tokenizer import Tokenizer
 from anyformer.errors import TrainError
 from anyformer.model.model import Model, build
 from anyformer.objectives.base import Objective, Trainee
+from anyformer.ops.exact import exact
 from anyformer.recipes import recipe
 from anyformer.spec import strict
 from anyformer.train import card, log, optim, prepare, ranks, room, save
@@ -143,7 +144,7 @@ def train(
     made = {"torch": torch.__version__, "anyformer": anyformer.__version__}
     ranks.agree({**{k: record[k] for k in SAME}, **made})
     again = held and _same_run(folder, record)
-    with Lock(folder):
+    with Lock(folder), exact(settings.deterministic):
         if ranks.rank() == 0 and not again:
             if tokenizer is not None:
                 _keep_tokenizer(folder / TOKENIZER, tokenizer)
@@ -181,7 +182,7 @@ def resume(
     if not changed:
         _same_data(record["data"], _data(found, validation))
     ranks.agree({"data": _data(found, validation), "settings": S.to_dict(settings)})
-    with Lock(home):
+    with Lock(home), exact(settings.deterministic):
         built = _drawn(spec, settings)
         built.origin = _origin_of(home, record)
         bound = objective if objective is not None else _bound(home, record, spec)

@@ -144,6 +144,7 @@ class Settings:
     schedule: Schedule = Cosine()
     clip: Above | None = 1.0  # the largest norm of the gradient
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    deterministic: bool = False  # the same bits in every run, on a GPU too, at some cost
     compile: bool = False  # each block by itself
     graph: bool = (
         False  # a step of one GPU as one CUDA graph: small models are several times faster

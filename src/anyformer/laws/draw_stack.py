@@ -1,4 +1,4 @@
-"""Tiny stacks over the whole vocabulary; see tests.laws.specs."""
+"""Tiny stacks over the whole vocabulary; see anyformer.laws.specs."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Laws of training: dropout acts where it is asked for, skipped blocks remember, recomputed
-gradients are those of the plain way."""
+"""Laws of training: of dropout, of blocks that are skipped, of activations computed again."""
 
 from __future__ import annotations
 
@@ -8,13 +7,14 @@ import dataclasses
 import torch
 
 from anyformer import spec as S
+from anyformer.laws.broken import all_same, finite, holds, same
+from anyformer.laws.cases import case, each
+from anyformer.laws.crossed import nodes
+from anyformer.laws.order import causal_with_positions
+from anyformer.laws.padding import gradients, weighed
 from anyformer.model.model import Model
 from anyformer.spec.node import names
 from anyformer.spec.walk import attentions
-from tests.laws.cases import all_same, case, each, same
-from tests.laws.crossed import nodes
-from tests.laws.law_order import causal_with_positions
-from tests.laws.law_padding import gradients, weighed
 
 RATES = ("dropout", "pool_dropout", "layer_dropout")
 
@@ -43,6 +43,11 @@ def paths_of_dropout(spec: S.Model) -> list[str]:
     return [f"{path}.dropout" for path, n in found if "dropout" in names(n) and path not in idle]
 
 
+def drops(spec: S.Model) -> bool:
+    """Whether there is a rate to try."""
+    return bool(paths_of_dropout(spec))
+
+
 @torch.no_grad()
 def law_dropout(spec: S.Model, seed: int) -> None:
     """A single dropout changes outputs in training and leaves them alone in evaluation."""
@@ -55,9 +60,9 @@ def law_dropout(spec: S.Model, seed: int) -> None:
     all_same(each(c()), wanted, f"{path} in evaluation")
     c.model.train()
     found = each(c())[0]
-    assert not torch.allclose(found, wanted[0]), f"{path} does nothing in training"
+    holds(not torch.allclose(found, wanted[0]), f"{path} does nothing in training")
     more = [each(c())[0] for _ in range(6)]  # a few weights may by chance fall alike once
-    assert not all(torch.equal(found, again) for again in more), f"{path} drops always the same"
+    holds(not all(torch.equal(found, again) for again in more), f"{path} drops always the same")
 
 
 def _twin(model: Model, spec: S.Model) -> Model:
@@ -81,13 +86,13 @@ def law_layer_dropout(spec: S.Model, seed: int) -> None:
     wanted = c(return_mems=True).mems
     c.model.train()
     out = c(return_mems=True, output_hidden_states=True)
-    assert out.mems.hidden.keys() == wanted.hidden.keys(), "a skipped attention forgot"
-    assert out.mems.length == wanted.length
+    holds(out.mems.hidden.keys() == wanted.hidden.keys(), "a skipped attention forgot")
+    holds(out.mems.length == wanted.length, "a skipped block changed the memory's length")
     for path, rows in out.mems.hidden.items():
-        assert rows.shape == wanted.hidden[path].shape
+        holds(rows.shape == wanted.hidden[path].shape, f"memory of {path}: another shape")
         same(rows[:, -4:], out.hidden_states[0][:, -4:], f"memory of {path}, which was skipped")
     c.model.eval()
-    assert torch.isfinite(c(mems=out.mems).last_hidden_state).all()
+    finite([c(mems=out.mems).last_hidden_state], "outputs after skipped blocks")
 
 
 def reversible(spec: S.Model) -> bool:

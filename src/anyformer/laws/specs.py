@@ -1,7 +1,7 @@
 """Tiny specs over the whole vocabulary, drawn so that they keep the rules.
 
 `draw_model(pick)` makes every choice through `pick(*options)`; the first option is the plain one.
-Hypothesis gives a pick that shrinks towards it (`specs`), `sample` one of random.Random.
+`sample` gives one of random.Random; tests give one of hypothesis, which shrinks towards it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hypothesis import strategies as st
-
 from anyformer import spec as S
+from anyformer.laws.draw_loop import with_loop
+from anyformer.laws.draw_stack import Shape, draw_stack
 from anyformer.spec.walk import attentions, selves
-from tests.laws.draw_loop import with_loop
-from tests.laws.draw_stack import Shape, draw_stack
 
 Pick = Callable[..., Any]
 KINDS = (
@@ -168,9 +166,10 @@ def with_optional(stack: S.Stack) -> S.Stack:
     return stack
 
 
-def draw_model(pick: Pick, causal: bool | None = None) -> S.Model:
-    """A model of any kind; `causal` asks for one of that sort."""
+def draw_model(pick: Pick, causal: bool | None = None, writes: bool = False) -> S.Model:
+    """A model of any kind; `causal` asks for one of that sort, `writes` for one of words."""
     names = [n for n in KINDS if causal is None or KIND[n].causal == causal]
+    names = [n for n in names if not writes or KIND[n].source == "tokens"]
     kind, dim = KIND[pick(*names)], pick(8, 12)
     encoder = draw_encoder(pick, kind.encoder) if kind.encoder else None
     bridge = encoder is not None and pick(False, False, True)
@@ -185,11 +184,13 @@ def draw_model(pick: Pick, causal: bool | None = None) -> S.Model:
     stack = S.override(stack, "out", pick(None, None, None, 5))
     if kind.cross and encoder is None and not stack.reversible and pick(False, True):
         stack = with_optional(stack)
+    head = draw_head(pick, kind.source)
+    head = head if not writes or isinstance(head, S.Vocabulary) else S.Vocabulary()
     model = S.Model(
         dim=dim,
         embed=embed,
         stack=stack,
-        head=fitting(pick, draw_head(pick, kind.source), embed, stack),
+        head=fitting(pick, head, embed, stack),
         encoder=encoder,
         share_tokens=share,
         bridge=bridge,
@@ -228,9 +229,3 @@ def sample(seed: int, causal: bool | None = None) -> S.Model:
     """The spec of a seed."""
     rng = random.Random(seed)
     return draw_model(lambda *options: rng.choice(options), causal)
-
-
-@st.composite
-def specs(draw: st.DrawFn, causal: bool | None = None) -> S.Model:
-    """Specs that shrink towards plain ones."""
-    return draw_model(lambda *options: draw(st.sampled_from(options)), causal)

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from unittest import mock
+from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from anyformer import spec as S
+from anyformer.laws.broken import all_same, same
+from anyformer.laws.cases import Case, case, each, pooled
+from anyformer.laws.padding import gradients, packs, weighed
 from anyformer.ops import attend as attend_ops
 from anyformer.ops import chunked as chunked_ops
 from anyformer.ops import relative as relative_ops
-from tests.laws.cases import Case, all_same, case, each, pooled, same
-from tests.laws.law_padding import gradients, packs, weighed
 
 FEW_SCORES = 40  # of one block: rows and queries are split
 FEW_QUERIES = 3
+
+
+@contextmanager
+def replaced(module: ModuleType, **values: Any) -> Iterator[None]:
+    """Within it, names of a module mean something else."""
+    before = {name: vars(module)[name] for name in values}
+    vars(module).update(values)
+    try:
+        yield
+    finally:
+        vars(module).update(before)
 
 
 @contextmanager
@@ -35,9 +48,9 @@ def preferring(name: str) -> Iterator[list[str]]:
 
     small = {"SCORES": FEW_SCORES, "QUERIES": FEW_QUERIES, "FEWEST": FEW_QUERIES}
     with (
-        mock.patch.object(attend_ops, "choose", choose),
-        mock.patch.multiple(chunked_ops, **small),
-        mock.patch.object(relative_ops, "TILE", FEW_QUERIES),
+        replaced(attend_ops, choose=choose),
+        replaced(chunked_ops, **small),
+        replaced(relative_ops, TILE=FEW_QUERIES),
     ):
         yield ran
 

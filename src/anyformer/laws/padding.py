@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from anyformer import spec as S
+from anyformer.laws.broken import all_same, same
+from anyformer.laws.cases import Case, Side, case, each, is_causal, pooled
+from anyformer.laws.order import paths_of_attentions
 from anyformer.model.checks import predicts_next
 from anyformer.model.output import Output
-from tests.laws.cases import Case, Side, all_same, case, each, is_causal, pooled, same
-from tests.laws.law_order import paths_of_attentions
 
 
 def law_padded(spec: S.Model, seed: int) -> None:

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from anyformer import spec as S
+from anyformer.laws.broken import all_same, finite, same
+from anyformer.laws.cases import Case, Side, case, each, pooled
+from anyformer.laws.order import paths_of_attentions
+from anyformer.laws.padding import gradients, weighed
 from anyformer.model.model import Model
-from tests.laws.cases import Case, Side, all_same, case, each, pooled, same
-from tests.laws.law_order import paths_of_attentions
-from tests.laws.law_padding import gradients, weighed
 
 FAR = 999  # beyond every length
 
@@ -71,6 +72,6 @@ def _outputs(c: Case, **more: Tensor) -> list[Tensor]:
 
 
 def _finite(c: Case, outputs: list[Tensor]) -> None:
-    assert all(torch.isfinite(t).all() for t in outputs), "outputs are not finite"
+    finite(outputs, "outputs")
     for name, gradient in gradients(c, weighed(outputs)).items():
-        assert torch.isfinite(gradient).all(), f"the gradient of {name} is not finite"
+        finite([gradient], f"gradients of {name}")

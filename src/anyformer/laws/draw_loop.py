@@ -1,4 +1,4 @@
-"""Loops over drawn stacks; see tests.laws.specs."""
+"""Loops over drawn stacks; see anyformer.laws.specs."""
 
 from __future__ import annotations
 

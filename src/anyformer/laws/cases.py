@@ -15,10 +15,7 @@ from torch import Tensor
 from anyformer import spec as S
 from anyformer.model.model import Model, build
 from anyformer.model.output import Output
-from anyformer.spec.walk import selves
-from tests.laws.specs import VOCAB
-
-CLOSE = 1e-9  # of the largest number compared: float64 keeps about 1e-16
+from anyformer.spec.walk import looks_back
 
 
 @dataclass
@@ -63,8 +60,8 @@ class Case:
         """Positions of the main sequence."""
         return self.main.x.shape[1]
 
-    def __call__(self, rows: slice = slice(None), at: slice = slice(None), **more: Any) -> Output:
-        """The answers for some rows and positions of the main sequence."""
+    def __call__(self, rows: Any = slice(None), at: Any = slice(None), **more: Any) -> Any:
+        """The Output for some rows and positions (slices) of the main sequence."""
         given = self.main.part(rows, at)
         if self.other is not None and more.get("past_key_values") is None:
             given |= self.other.part(rows, slice(None))
@@ -89,22 +86,26 @@ def case(spec: S.Model, seed: int, rows: int = 2, length: int | None = None) -> 
     rng = random.Random(seed)
     length = length or rng.choice((9, 6, 12))
     model = perturbed(spec, seed)
-    if spec.encoder is not None:
-        other: Side | None = _side(spec.encoder, rows, rng.choice((5, 8)), model)
-        main = _side(spec, rows, length, model)
-        main.name, main.mask, main.beside = "decoder_input_ids", "decoder_attention_mask", {}
-    else:
-        main = _side(spec, rows, length, model)
-        other = _context(spec, rows, rng.choice((5, 8)))
-    return Case(spec, model, main, other, rng)
+    return Case(spec, model, *sides(spec, rows, length, rng.choice((5, 8))), rng)
 
 
-def _side(spec: S.Model, rows: int, length: int, model: Model) -> Side:
+def sides(spec: S.Model, rows: int, length: int, beside: int) -> tuple[Side, Side | None]:
+    """Random inputs of a model: what its main stack reads, and what that reads beside it."""
+    if spec.encoder is None:
+        main = _side(spec, rows, length)
+        return main, _context(spec, rows, beside)
+    other = _side(spec.encoder, rows, beside)
+    main = _side(spec, rows, length)
+    main.name, main.mask, main.beside = "decoder_input_ids", "decoder_attention_mask", {}
+    return main, other
+
+
+def _side(spec: S.Model, rows: int, length: int) -> Side:
     source = spec.embed.source
     counts = {"token_type_ids": spec.embed.types, "langs": spec.embed.langs}
     beside = {n: torch.randint(0, size, (rows, length)) for n, size in counts.items() if size}
     if isinstance(source, S.Tokens):
-        x = torch.stack([torch.randperm(VOCAB)[:length] for _ in range(rows)])
+        x = torch.stack([torch.randperm(source.vocab)[:length] for _ in range(rows)])
     elif isinstance(source, S.Patches):
         x = torch.randn(rows, source.channels, source.image, source.image).double()
     else:
@@ -133,7 +134,7 @@ def context_width(spec: S.Model) -> int | None:
 
 def is_causal(spec: S.Model) -> bool:
     """Whether no position of the main stack sees a later one."""
-    return all(attention.causal for attention in selves(spec.stack))
+    return looks_back(spec.stack)
 
 
 def each(out: Output) -> list[Tensor]:
@@ -148,24 +149,6 @@ def pooled(out: Output) -> list[Tensor]:
     """The answers that have one row for a whole sequence, (B, …)."""
     found = [out.pooler_output, out.logits, out.seq_relationship_logits, out.sop_logits]
     return [t for t in found if t is not None and t.dim() == 2]
-
-
-def same(found: Tensor, wanted: Tensor, what: str) -> None:
-    """Raise unless two tensors agree up to rounding."""
-    assert found.shape == wanted.shape, f"{what}: {tuple(found.shape)}, not {tuple(wanted.shape)}"
-    if not found.numel():
-        return
-    assert torch.isfinite(found).all() and torch.isfinite(wanted).all(), f"{what}: not finite"
-    limit = CLOSE * (1 + wanted.abs().max().item())
-    off = (found - wanted).abs().max().item()
-    assert off <= limit, f"{what}: off by {off:.2e}, more than {limit:.2e}"
-
-
-def all_same(found: list[Tensor], wanted: list[Tensor], what: str) -> None:
-    """Raise unless two lists of tensors agree up to rounding."""
-    assert len(found) == len(wanted) > 0, what
-    for a, b in zip(found, wanted, strict=True):
-        same(a, b, what)
 
 
 def splits(rng: random.Random, length: int) -> list[slice]:

@@ -1,0 +1,51 @@
+"""What is raised where a law is broken, and the comparisons that raise it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+CLOSE = 1e-9  # of the largest number compared: float64 keeps about 1e-16
+
+
+class BrokenError(AssertionError):
+    """A law that does not hold: what was looked at, and where it can be measured by how much."""
+
+    def __init__(self, what: str, off: float | None = None, limit: float | None = None):
+        measured = "" if off is None else f": off by {off:.2e}, more than {limit or 0.0:.2e}"
+        super().__init__(f"{what}{measured}")
+        self.what, self.off, self.limit = what, off, limit
+
+
+def holds(true: bool | Tensor, what: str) -> None:
+    """Raise unless it is true; `what` says how it is broken."""
+    if not true:
+        raise BrokenError(what)
+
+
+def finite(answers: Sequence[Tensor], what: str) -> None:
+    """Raise unless every number of some tensors is one."""
+    holds(all(bool(torch.isfinite(t).all()) for t in answers), f"{what} are not finite")
+
+
+def same(found: Tensor, wanted: Tensor, what: str) -> None:
+    """Raise unless two tensors agree up to rounding."""
+    shapes = tuple(found.shape), tuple(wanted.shape)
+    holds(found.shape == wanted.shape, f"{what}: of shape {shapes[0]}, not {shapes[1]}")
+    if not found.numel():
+        return
+    numbers = bool(torch.isfinite(found).all() and torch.isfinite(wanted).all())
+    holds(numbers, f"{what}: not finite")
+    limit = CLOSE * (1 + wanted.abs().max().item())
+    off = (found - wanted).abs().max().item()
+    if off > limit:
+        raise BrokenError(what, off, limit)
+
+
+def all_same(found: list[Tensor], wanted: list[Tensor], what: str) -> None:
+    """Raise unless two lists of tensors agree up to rounding."""
+    holds(len(found) == len(wanted) > 0, f"{what}: {len(found)} answers, not {len(wanted)}")
+    for a, b in zip(found, wanted, strict=True):
+        same(a, b, what)

@@ -1,0 +1,107 @@
+"""Many specs under every law, in several processes; what breaks one is shrunk."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+
+import torch
+
+from anyformer import spec as S
+from anyformer.laws.check import Finding, broken
+from anyformer.laws.crossed import crossed
+from anyformer.laws.shrink import shrunk
+from anyformer.laws.specs import sample
+from anyformer.laws.table import LAWS
+
+CHUNK = 25  # specs that a process takes at a time
+Say = Callable[[str], None]
+
+
+@dataclass
+class Tally:
+    """How many specs each law was tried on, and what was found."""
+
+    tried: Counter[str] = field(default_factory=Counter)
+    found: list[Finding] = field(default_factory=list)  # with the seeds of their specs
+
+    def add(self, other: Tally) -> None:
+        """Take over what another one has."""
+        self.tried += other.tried
+        self.found += other.found
+
+    def table(self, names: Sequence[str]) -> list[str]:
+        """The lines of a table by law, with the seeds of specs that break it."""
+        lines = [f"{'law':32}{'specs':>8}{'broken':>8}"]
+        for name in names:
+            seeds = sorted(finding.seed for finding in self.found if finding.law == name)
+            lines.append(
+                f"{name:32}{self.tried[name]:8}{len(seeds):8}  {seeds[:10] or ''}".rstrip()
+            )
+        total = sum(self.tried[name] for name in names)
+        return [*lines, f"{'all':32}{total:8}{len(self.found):8}"]
+
+
+def spec_of(seed: int) -> S.Model:
+    """The spec of a seed: every second one drawn, every other one crossed out of several."""
+    spec = sample(seed)
+    return (crossed(spec, seed) or spec) if seed % 2 else spec
+
+
+def run(names: Sequence[str], seeds: range, jobs: int, say: Say) -> Tally:
+    """Try the laws on the specs of all seeds, and say how far it is now and then."""
+    tally, done, began = Tally(), 0, time.time()
+    chunks = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _prepare) as pool:
+        for work in as_completed([pool.submit(try_laws, names, chunk) for chunk in chunks]):
+            some = work.result()
+            tally.add(some)
+            done += CHUNK
+            for finding in some.found:
+                say(f"{finding}\n  spec      (shrunk)\n{S.to_json(finding.spec, None)}")
+            if done % (CHUNK * 8) == 0 or done >= len(seeds):
+                say(f"{min(done, len(seeds))} specs, {time.time() - began:.0f} s")
+    return tally
+
+
+def _prepare() -> None:
+    warnings.simplefilter("error")
+    torch.set_num_threads(1)
+
+
+def try_laws(names: Sequence[str], seeds: Sequence[int]) -> Tally:
+    """Try each law on each spec that it speaks of; what breaks one is shrunk."""
+    tally = Tally()
+    for seed in seeds:
+        spec = spec_of(seed)
+        for name in names:
+            law = LAWS[name]
+            if (seed % law.share) > 1 or not law.applies(spec):
+                continue
+            tally.tried[name] += 1
+            finding = broken(name, spec, (seed,))
+            if finding is not None:
+                tally.found.append(plainest(finding))
+    return tally
+
+
+def plainest(finding: Finding) -> Finding:
+    """The same finding on a spec that is as plain as can be."""
+    kind = _kind(finding)
+
+    def breaks(spec: S.Model) -> bool:
+        other = broken(finding.law, spec, (finding.seed,))
+        return other is not None and _kind(other) == kind
+
+    spec = shrunk(finding.spec, breaks) if LAWS[finding.law].of_one else finding.spec
+    return broken(finding.law, spec, (finding.seed,)) or replace(finding, spec=spec)
+
+
+def _kind(finding: Finding) -> str:
+    """What a finding is alike in: numbers that are off, or the kind of error that was raised."""
+    return "off" if finding.off is not None else finding.what.partition(":")[0]
