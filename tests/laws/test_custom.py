@@ -83,13 +83,18 @@ class Unbuilt(S.Custom):
     """A mistake: it has no module."""
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _forgotten():
-    """Other tests look at all that is registered."""
-    yield
-    for mine in (Mean, Peek, Free, Unbuilt):
-        S.KINDS.pop(mine.__name__)
-        PARTS.pop(mine, None)
+# Other tests look at all that is registered, some of them when they are collected: what is here is
+# registered while a test of this file runs.
+MINE = {kind.__name__: S.KINDS.pop(kind.__name__) for kind in (Mean, Peek, Free, Unbuilt)}
+BUILT = {kind: PARTS.pop(kind) for kind in (Mean, Peek, Free)}
+
+
+@pytest.fixture(autouse=True)
+def _known(monkeypatch):
+    for name, kind in MINE.items():
+        monkeypatch.setitem(S.KINDS, name, kind)
+    for kind, built in BUILT.items():
+        monkeypatch.setitem(PARTS, kind, built)
 
 
 def mixing(branch: S.Custom, attends: bool = False) -> S.Model:

@@ -17,6 +17,13 @@ DEEP = 2048  # weights of an output that a program reads at once, at most
 TILE = 128  # inputs of a tile of rows
 
 
+class Site(NamedTuple):
+    """Numbers of one call."""
+
+    eps: float
+    many: int  # rows
+
+
 class Shape(NamedTuple):
     """What a kernel is compiled for: the map, what stands around it, and its tiles."""
 
@@ -44,8 +51,8 @@ def run(
     (many, ins), outs = x.shape, weight.shape[0]
     out = x.new_empty(many, outs)
     padded = lambda found, size: [*found, *[out] * (size - len(found))]  # never read
-    gates, parts = padded(gate, 2), padded(vectors, 3)
-    given = (x, weight, gates[0], bias, gates[1], *parts, *padded(more, 1), out, eps)
+    both = (weight, bias, *padded(gate, 2))
+    given = (x, both, tuple(padded(vectors, 3)), *padded(more, 1), out, Site(eps, many))
     facts = (ins, outs, kind, act, bool(gate), bool(more))
     with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
         if many <= SINGLE:
@@ -75,4 +82,4 @@ def _tiles(given: tuple, facts: tuple, many: int) -> None:
     shape = Shape(*facts, M=high, N=wide, K=32 if given[0].dtype == torch.float32 else TILE)
     grid = (-(-outs // wide), -(-many // high))
     kernel: Any = rows
-    kernel[grid](*given, many, shape, num_warps=4, num_stages=3)
+    kernel[grid](*given, shape, num_warps=4, num_stages=3)

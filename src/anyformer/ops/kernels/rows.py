@@ -49,12 +49,14 @@ def scaled(y, total, squares, sums_, n, there, eps, S: tl.constexpr):
 
 
 @triton.jit
-def row(x_, w_, gate_, bias_, gate_bias_, gain_, sums_, gate_sums_, more_, out_, eps,
-        S: tl.constexpr):  # fmt: skip
+def row(x_, maps, norm, more_, out_, site, S: tl.constexpr):
     """One row by as many outputs as a tile has; the row varies first, so that weights are reused.
 
-    x (rows, ins), w and gate (outs, ins); bias, sums: (outs,), in float32; more, out (rows, outs).
+    x (rows, ins); maps: weight (outs, ins) and bias (outs,) of the map and of the gate; norm: gain
+    (ins,) and sums (outs,) of both maps; more, out (rows, outs). Biases and sums are float32.
     """
+    w_, bias_, gate_, gate_bias_ = maps
+    gain_, sums_, gate_sums_ = norm
     m = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * S.N + tl.arange(0, S.N)
     k = tl.arange(0, S.K)
@@ -77,10 +79,10 @@ def row(x_, w_, gate_, bias_, gate_bias_, gain_, sums_, gate_sums_, more_, out_,
             gate = tl.load(gate_ + start + at, mask=both, other=0.0).to(tl.float32)
             gates += gate * x[None, :]
     total_, squares_ = tl.sum(total, 0), tl.sum(squares, 0)
-    y = scaled(tl.sum(acc, 1), total_, squares_, sums_, n, there, eps, S)
+    y = scaled(tl.sum(acc, 1), total_, squares_, sums_, n, there, site.eps, S)
     y += tl.load(bias_ + n, mask=there, other=0.0)
     if S.GATED:
-        gate = scaled(tl.sum(gates, 1), total_, squares_, gate_sums_, n, there, eps, S)
+        gate = scaled(tl.sum(gates, 1), total_, squares_, gate_sums_, n, there, site.eps, S)
         y *= activated(gate + tl.load(gate_bias_ + n, mask=there, other=0.0), S)
     else:
         y = activated(y, S)
@@ -91,13 +93,14 @@ def row(x_, w_, gate_, bias_, gate_bias_, gain_, sums_, gate_sums_, more_, out_,
 
 
 @triton.jit
-def rows(x_, w_, gate_, bias_, gate_bias_, gain_, sums_, gate_sums_, more_, out_, eps, many,
-         S: tl.constexpr):  # fmt: skip
+def rows(x_, maps, norm, more_, out_, site, S: tl.constexpr):
     """The same for a tile of rows, by products of tiles."""
+    w_, bias_, gate_, gate_bias_ = maps
+    gain_, sums_, gate_sums_ = norm
     m = tl.program_id(1) * S.M + tl.arange(0, S.M)
     n = tl.program_id(0) * S.N + tl.arange(0, S.N)
     k = tl.arange(0, S.K)
-    real, there = m < many, n < S.outs
+    real, there = m < site.many, n < S.outs
     acc = tl.full((S.M, S.N), 0.0, tl.float32)
     gates = tl.full((S.M, S.N), 0.0, tl.float32)
     total, squares = tl.full((S.M,), 0.0, tl.float32), tl.full((S.M,), 0.0, tl.float32)
@@ -119,10 +122,10 @@ def rows(x_, w_, gate_, bias_, gate_bias_, gain_, sums_, gate_sums_, more_, out_
             gates += dot(x, tl.trans(gate))
     total_, squares_ = total[:, None], squares[:, None]
     wide_n, wide_there = n[None, :], there[None, :]
-    y = scaled(acc, total_, squares_, sums_, wide_n, wide_there, eps, S)
+    y = scaled(acc, total_, squares_, sums_, wide_n, wide_there, site.eps, S)
     y += tl.load(bias_ + wide_n, mask=wide_there, other=0.0)
     if S.GATED:
-        gate = scaled(gates, total_, squares_, gate_sums_, wide_n, wide_there, eps, S)
+        gate = scaled(gates, total_, squares_, gate_sums_, wide_n, wide_there, site.eps, S)
         y *= activated(gate + tl.load(gate_bias_ + wide_n, mask=wide_there, other=0.0), S)
     else:
         y = activated(y, S)
