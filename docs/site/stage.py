@@ -8,7 +8,7 @@ from pathlib import Path
 
 from docs.site import cli, vocabulary
 from docs.site.links import moved
-from docs.tour import tree, write
+from docs.tour import translated, tree, write
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -46,6 +46,7 @@ def stage(source: Path, beside: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     write.write(source / "tour")
+    translated.write(source)
     (source / "tour" / "tree.md").write_text(tree.page(), encoding="utf-8")
     (source / "reference").mkdir()
     for name, make in MADE.items():

@@ -18,17 +18,25 @@ Named = Callable[[str], str | None]  # the address of a name in backticks, if it
 
 def html(text: str, named: Named = lambda name: None, link: Named = lambda target: target) -> str:
     """A note as HTML; `named` leads from names in backticks, `link` from targets of links."""
-    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
-    parser.use(
-        dollarmath_plugin,
-        renderer=lambda formula, options: mathml(formula, options["display_mode"]),
-        allow_labels=False,
+    made = parser()
+    made.add_render_rule("text", _text)
+    made.add_render_rule("code_inline", lambda r, tokens, i, *_: _code(tokens[i].content, named))
+    made.add_render_rule("fence", lambda r, tokens, i, *_: _fence(tokens[i]))
+    made.add_render_rule("link_open", lambda r, tokens, i, *_: _link(tokens[i], link))
+    return made.render(text)
+
+
+def parser() -> MarkdownIt:
+    """What reads the Markdown of notes: tables, and formulas between dollars."""
+    return (
+        MarkdownIt("commonmark", {"html": False})
+        .enable("table")
+        .use(
+            dollarmath_plugin,
+            renderer=lambda formula, options: mathml(formula, options["display_mode"]),
+            allow_labels=False,
+        )
     )
-    parser.add_render_rule("text", _text)
-    parser.add_render_rule("code_inline", lambda r, tokens, i, *_: _code(tokens[i].content, named))
-    parser.add_render_rule("fence", lambda r, tokens, i, *_: _fence(tokens[i]))
-    parser.add_render_rule("link_open", lambda r, tokens, i, *_: _link(tokens[i], link))
-    return parser.render(text)
 
 
 def _text(self: RendererHTML, tokens, i, options, env) -> str:
