@@ -23,7 +23,7 @@ from docs.tour.notes import NoteError
 BLOCKS = ("fence", "math_block")
 KEPT = ("code_inline", "math_inline", *BLOCKS)
 COUNTED = {"heading_open": "heading", "tr_open": "row of a table", "list_item_open": "list item"}
-NUMBER = re.compile(r"(?<![\w.])[0-9]+(?:\.[0-9]+)+")
+NUMBER = re.compile(r"(?<![\w.])[0-9]+\.[0-9]{2,}")  # results and papers
 PLACE = re.compile(r"^\{\{([0-9]+)\}\}$", re.M)
 LABELS = re.compile(r"^```labels ([0-9]+)\n(.*?)^```$", re.M | re.S)
 SPOKEN = re.compile(r'(?<=\\text\{)[^{}]*|(?<=aria-label=")[^"]*|(?<=>)[^<]*(?=</text>)')
