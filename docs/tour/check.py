@@ -56,7 +56,9 @@ def _page(page: Page) -> list[str]:
 
 def main(argv: list[str] | None = None) -> int:
     """Print the faults; the status is 1 where there are some."""
-    parser = argparse.ArgumentParser(prog="python -m docs.tour.check", description="Check the tour.")
+    parser = argparse.ArgumentParser(
+        prog="python -m docs.tour.check", description="Check the tour."
+    )
     parser.add_argument("--languages", action="store_true", help="check the translations")
     parser.add_argument(
         "--template", nargs=2, metavar=("LANGUAGE", "PAGE"), help="print what is to be translated"

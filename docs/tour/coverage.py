@@ -42,7 +42,9 @@ def page_faults(code: str, there: Units, entries: dict[str, Entry], whole: bool)
     """What is wrong with one catalogue; a section may be missing unless it must be whole."""
     missing = [f"{_shown(key)} is missing" for key in there if whole and key not in entries]
     unknown = [
-        f"{_shown(key)} is unknown: the page has no such note" for key in entries if key not in there
+        f"{_shown(key)} is unknown: the page has no such note"
+        for key in entries
+        if key not in there
     ]
     said = [
         f"{_shown(key)} {line}"
@@ -69,7 +71,9 @@ def counts(code: str, home: Path = WORDS) -> tuple[int, int]:
     for name in (main_path().name, *main_path().pages):
         there, entries = units_of(name), catalogue(code, name, home)
         total += len(there)
-        done += sum(k in entries and entries[k].digest == digest for k, (digest, _) in there.items())
+        done += sum(
+            k in entries and entries[k].digest == digest for k, (digest, _) in there.items()
+        )
     return done, total
 
 

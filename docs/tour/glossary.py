@@ -42,4 +42,4 @@ def breaches(source: str, translation: str, code: str) -> list[str]:
 
 def _has(text: str, term: str, end: str = r"(?![\w-])") -> bool:
     """Whether a text has a term as a word, in just this spelling."""
-    return bool(re.search(rf"(?<![\w-]){re.escape(term)}{end}", text))
+    return bool(re.search(rf"(?<!\w){re.escape(term)}{end}", text))

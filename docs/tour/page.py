@@ -123,7 +123,7 @@ def _row(row: Row, found: Page, lines: list[str], words: Words) -> str:
 
 
 def _said(row: Row, found: Page, words: Words) -> tuple[str, str]:
-    """A row's note as HTML, and the attributes of what holds it: its key, its hash, its language."""
+    """A row's note as HTML, and the attributes of what holds it: key, hash, language."""
     where, code = module_name(found.source.file), words.language.code
     text = markdown.html(
         words.texts.get(row.key, row.note),

@@ -1,8 +1,8 @@
 """What a translation must keep: code, formulas, links, pictures, numbers, headings and tables.
 
 A catalogue writes inline code and formulas as they are, and `{{1}}` on a line of its own for the
-first block of the English text (a fence or a displayed formula), `{{2}}` for the second. Words inside
-of a picture or a formula's `\\text` are translated by a fence `labels`, with the number of the block:
+first block of the English text (a fence or a displayed formula), `{{2}}` for the second. Words
+inside of a picture or a formula's `\\text` are translated by a fence with the block's number:
 
     ```labels 2
     by distance -> 按距离
@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 
 from markdown_it.token import Token
 
@@ -24,6 +25,7 @@ BLOCKS = ("fence", "math_block")
 KEPT = ("code_inline", "math_inline", *BLOCKS)
 COUNTED = {"heading_open": "heading", "tr_open": "row of a table", "list_item_open": "list item"}
 NUMBER = re.compile(r"(?<![\w.])[0-9]+\.[0-9]{2,}")  # results and papers
+READER = parser()
 PLACE = re.compile(r"^\{\{([0-9]+)\}\}$", re.M)
 LABELS = re.compile(r"^```labels ([0-9]+)\n(.*?)^```$", re.M | re.S)
 SPOKEN = re.compile(r'(?<=\\text\{)[^{}]*|(?<=aria-label=")[^"]*|(?<=>)[^<]*(?=</text>)')
@@ -31,7 +33,7 @@ SPOKEN = re.compile(r'(?<=\\text\{)[^{}]*|(?<=aria-label=")[^"]*|(?<=>)[^<]*(?=<
 
 def items(text: str) -> Counter[str]:
     """What there is to keep, and how often each; words in pictures and formulas are left out."""
-    return Counter(found for token in _tokens(parser().parse(text)) for found in _kept(token))
+    return Counter(found for token in _tokens(_read(text)) for found in _kept(token))
 
 
 def differences(source: str, translation: str) -> list[str]:
@@ -44,7 +46,7 @@ def differences(source: str, translation: str) -> list[str]:
 def blocks(text: str) -> list[str]:
     """The fences and displayed formulas of a text, as they are written."""
     lines = text.splitlines()
-    found = (t for t in parser().parse(text) if t.type in BLOCKS and t.map)
+    found = (t for t in _read(text) if t.type in BLOCKS and t.map)
     return ["\n".join(lines[t.map[0] : t.map[1]]).rstrip() for t in found if t.map]
 
 
@@ -58,13 +60,18 @@ def filled(translation: str, source: str) -> str:
 def emptied(source: str) -> str:
     """A source with its blocks as places, to be translated."""
     for number, block in enumerate(blocks(source), 1):
-        source = source.replace(block, "{{%d}}" % number, 1)
+        source = source.replace(block, f"{{{{{number}}}}}", 1)
     return source
 
 
 def prose(text: str) -> str:
     """What is left to read: no code, no formulas, no targets of links."""
-    return "\n".join(t.content for t in _tokens(parser().parse(text)) if t.type == "text")
+    return "\n".join(t.content for t in _tokens(_read(text)) if t.type == "text")
+
+
+@cache
+def _read(text: str) -> list[Token]:
+    return READER.parse(text)
 
 
 def _tokens(tokens: list[Token]) -> Iterator[Token]:

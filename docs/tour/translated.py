@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from docs.tour.language import ENGLISH, Words, others, site, switcher, translated
+from docs.tour.markdown import unspaced
 from docs.tour.page import body, pages
 from docs.tour.path import main_path
 from docs.tour.source import MODULE
@@ -75,10 +76,18 @@ def main_page(code: str) -> str:
         title=escaped(said.texts.get(TITLE, path.title)),
         fence=FENCE,
         switcher=switcher(path.name, said.language),
-        text=said.texts.get(MODULE, path.text),
+        text=_joined(said.texts.get(MODULE, path.text)),
         listed="\n".join(listed),
         names="\n".join(below),
     )
+
+
+def _joined(text: str) -> str:
+    """A paragraph whose lines are joined as its writing joins them."""
+    found = ""
+    for line in text.splitlines():
+        found += line if not found or unspaced(found[-1] + line[:1]) else f"\n{line}"
+    return found
 
 
 def _item(name: str, said: Words) -> str:

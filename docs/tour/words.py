@@ -60,7 +60,9 @@ def parsed(text: str, name: str = "") -> dict[str, Entry]:
     for head, body in sections_of(text):
         key, _, digest = head.rpartition(" ")
         if not key or not re.fullmatch("[0-9a-f]{12}", digest):
-            raise NoteError(f"{name}: {head!r} should be a key and a hash, as '(title) 0123456789ab'")
+            raise NoteError(
+                f"{name}: {head!r} should be a key and a hash, as '(title) 0123456789ab'"
+            )
         if key in found:
             raise NoteError(f"{name}: two sections are called {key!r}; make them one")
         found[MODULE if key == INTRODUCTION else key] = Entry(digest, body)

@@ -27,8 +27,8 @@ The path below has {pages} pages and takes about {hours} hours. Read it from the
 what you came for: [Transformer-XL](recipes/xl.md), [T5's bias](recipes/t5.md),
 [DeBERTa](recipes/deberta.md), [entmax](ops/weigh.md), [recursive layers](recipes/recursive.md). The
 rest is listed beside the path, to look things up in. [The family tree](tree.md) is a picture of all
-models: what each has, and what it changed. [The main path]({main}.md) is the shortest way through, and
-is also there in 中文, 日本語 and සිංහල.
+models: what each has, and what it changed. [The main path]({main}.md) is the shortest way through;
+it is also there in 中文, 日本語 and සිංහල.
 
 {chapters}
 
