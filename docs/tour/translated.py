@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs.tour.language import ENGLISH, Words, others, site, switcher, translated
+from docs.tour.language import ENGLISH, Words, languages, others, site, switcher, translated
 from docs.tour.markdown import unspaced
 from docs.tour.page import body, pages
 from docs.tour.path import main_path
@@ -71,7 +71,8 @@ def main_page(code: str) -> str:
     path = main_path()
     said = words(code, path.name)
     listed = [_item(name, said) for name in path.pages]
-    below = [f"/{site(path.name, c)}" for c in others()] if code == ENGLISH else translated(code)
+    tongues = [f"{languages()[c].name} </{site(path.name, c)}>" for c in others()]
+    below = tongues if code == ENGLISH else translated(code)
     return MAIN.format(
         title=escaped(said.texts.get(TITLE, path.title)),
         fence=FENCE,
