@@ -14,7 +14,7 @@ from docs.tour import coverage
 from docs.tour.language import others
 from docs.tour.notes import NOTES, unknown
 from docs.tour.page import Page, pages
-from docs.tour.path import everything, order
+from docs.tour.path import everything, main_path, order
 
 
 def faults() -> list[str]:
@@ -65,7 +65,12 @@ def main(argv: list[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     if args.template:
-        print(coverage.template(*args.template))
+        code, name = args.template
+        if code not in others():
+            parser.error(f"no language {code!r}: there are {', '.join(others())}")
+        if name not in (main_path().name, *pages()):
+            parser.error(f"no page {name!r}: give a path of the tour, as recipes/xl")
+        print(coverage.template(code, name))
         return 0
     return _translations() if args.languages else _tour()
 

@@ -34,8 +34,9 @@ def breaches(source: str, translation: str, code: str) -> list[str]:
     known, english, theirs = glossary(), prose(source), prose(translation)
     lost = [f"lacks the term {t!r}" for t in known.kept if _has(english, t) and t not in theirs]
     for word, forms in known.terms.items():
-        if _has(english, word, "") and forms[code].lower() not in theirs.lower():
-            lost.append(f"lacks {forms[code]!r} for {word!r}")
+        form = forms.get(code, "")  # a language may leave a word free
+        if _has(english, word, "") and form.lower() not in theirs.lower():
+            lost.append(f"lacks {form!r} for {word!r}")
     bad = [(m[0], why) for pattern, why in known.never for m in re.finditer(pattern, theirs)]
     return lost + [f"says {found!r}: {why}" for found, why in bad]
 

@@ -71,12 +71,14 @@ def parsed(text: str, name: str = "") -> dict[str, Entry]:
 
 def current(code: str, name: str, home: Path = WORDS) -> dict[str, str]:
     """The translations of a page that are of its present text, with their blocks filled in."""
-    there, entries = units_of(name), catalogue(code, name, home)
-    return {
-        key: filled(entry.text, there[key][1])
-        for key, entry in entries.items()
-        if key in there and entry.digest == there[key][0]
-    }
+    there, found = units_of(name), {}
+    for key, entry in catalogue(code, name, home).items():
+        if key in there and entry.digest == there[key][0]:
+            try:
+                found[key] = filled(entry.text, there[key][1])
+            except NoteError as error:
+                raise NoteError(f"{code}/{name}, {key or INTRODUCTION}: {error}") from error
+    return found
 
 
 def words(code: str, name: str, home: Path = WORDS) -> Words:

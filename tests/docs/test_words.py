@@ -105,6 +105,11 @@ def test_what_a_translation_lost_is_reported(home, old, new, said):
     assert any(said in line for line in spoiled(home, old, new))
 
 
+def test_a_term_is_written_in_one_way():
+    assert breaches("Two tokens.", "トークン二つ。", "ja") == []
+    assert breaches("Two tokens.", "単語二つ。", "ja") == ["lacks 'トークン' for 'token'"]
+
+
 def test_transformer_xl_is_never_a_number():
     assert breaches("Transformer-XL", "Transformer-XL", "zh") == []
     assert any("'Transformer 40'" in line for line in breaches("x", "Transformer 40 模型", "zh"))
@@ -142,6 +147,9 @@ def test_a_template_has_what_is_lacking(home, capsys):
     said = capsys.readouterr().out
     assert f"## (module) {units_of('ops/mask')[''][0]}\n" in said
     assert len(parsed(said)) == len(units_of("ops/mask"))
+    for wrong in (["xx", "ops/mask"], ["zh", "ops/masks"]):
+        with pytest.raises(SystemExit):
+            check.main(["--template", *wrong])
 
 
 # -------------------------------------------------------------------- pages
@@ -155,6 +163,12 @@ def test_a_page_in_another_language(home):
     assert 'href="../../../ja/tour/ops/weigh.html" lang="ja"' in text
     assert "下一页" in text and 'href="relative.html"' in text
     assert text.count('class="tour-code') == body(pages()["ops/weigh"]).count('class="tour-code')
+
+
+def test_a_page_whose_translation_cannot_be_filled_says_which(home):
+    spoiled(home, "{{2}}", "{{9}}")
+    with pytest.raises(NoteError, match=r"zh/ops/weigh, \(module\): there is no block 9"):
+        words("zh", "ops/weigh", home)
 
 
 def test_english_is_shown_where_a_translation_is_missing(home):
