@@ -3,7 +3,7 @@
 project = "anyformer"
 author = "the anyformer authors"
 copyright = "the anyformer authors, Apache-2.0"
-extensions = ["myst_parser", "docs.site.mathml"]
+extensions = ["myst_parser", "docs.site.mathml", "docs.site.languages"]
 html_math_renderer = "mathml"
 
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_inline"]

@@ -6,13 +6,13 @@ import re
 import shutil
 from pathlib import Path
 
-from docs.site import cli, vocabulary
+from docs.site import cli, notebooks, vocabulary
 from docs.site.links import moved
-from docs.tour import tree, write
+from docs.tour import translated, tree, write
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-APART = ("site", "tour")  # folders of docs/ that are code, not pages
+APART = ("site", "tour", "notebooks")  # folders of docs/ that are code, not pages
 MADE = {"cli": cli.page, "spec": vocabulary.page}  # pages of reference/
 SINGLE = {  # pages elsewhere in the repository
     "CONTRIBUTING.md": "contributing.md",
@@ -37,6 +37,8 @@ def places() -> dict[str, str]:
 def targets() -> dict[str, str]:
     """Everything that a link may lead to: pages, and those that are made when the site is."""
     made = {f"docs/reference/{name}.md": f"reference/{name}.md" for name in MADE}
+    books = ("index", *(file.stem for file in notebooks.notebooks()))
+    made |= {f"docs/notebooks/{name}.md": f"notebooks/{name}.md" for name in books}
     return places() | write.places() | made
 
 
@@ -46,6 +48,8 @@ def stage(source: Path, beside: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     write.write(source / "tour")
+    translated.write(source)
+    notebooks.write(source / "notebooks", beside / "notebooks")
     (source / "tour" / "tree.md").write_text(tree.page(), encoding="utf-8")
     (source / "reference").mkdir()
     for name, make in MADE.items():

@@ -1,14 +1,20 @@
-"""`python -m docs.tour.check`: what the tour doesn't cover, and what has no note."""
+"""`python -m docs.tour.check`: what the tour doesn't cover, and what has no note.
+
+`--languages` tells what translations lack: entries that are missing, stale or unknown, and what
+they don't keep. `--template zh recipes/xl` prints what is to be translated.
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
+from docs.tour import coverage
+from docs.tour.language import others
 from docs.tour.notes import NOTES, unknown
 from docs.tour.page import Page, pages
-from docs.tour.path import everything, order
-from docs.tour.source import MODULE
+from docs.tour.path import everything, main_path, order
 
 
 def faults() -> list[str]:
@@ -48,13 +54,28 @@ def _page(page: Page) -> list[str]:
     ]
 
 
-def units(page: Page) -> dict[str, tuple[str, str]]:
-    """What there is to translate: the hash and the English text of each note, by its key."""
-    return {row.key or MODULE: (row.digest, row.note) for row in page.rows if row.note}
-
-
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Print the faults; the status is 1 where there are some."""
+    parser = argparse.ArgumentParser(
+        prog="python -m docs.tour.check", description="Check the tour."
+    )
+    parser.add_argument("--languages", action="store_true", help="check the translations")
+    parser.add_argument(
+        "--template", nargs=2, metavar=("LANGUAGE", "PAGE"), help="print what is to be translated"
+    )
+    args = parser.parse_args(argv)
+    if args.template:
+        code, name = args.template
+        if code not in others():
+            parser.error(f"no language {code!r}: there are {', '.join(others())}")
+        if name not in (main_path().name, *pages()):
+            parser.error(f"no page {name!r}: give a path of the tour, as recipes/xl")
+        print(coverage.template(code, name))
+        return 0
+    return _translations() if args.languages else _tour()
+
+
+def _tour() -> int:
     found = faults()
     print(*found, sep="\n", end="\n" if found else "")
     there, path = pages(), order()
@@ -62,6 +83,16 @@ def main() -> int:
     hours = sum(there[name].minutes for name in path if name in there) / 60
     print(f"{len(there)} files, {sections} sections, {len(found)} faults")
     print(f"{len(path)} pages on the path, {hours:.1f} hours")
+    return 1 if found else 0
+
+
+def _translations() -> int:
+    found = coverage.faults()
+    print(*found, sep="\n", end="\n" if found else "")
+    for code in others():
+        done, total = coverage.counts(code)
+        print(f"{code}: {done} of {total} sections of the main path")
+    print(f"{len(found)} faults")
     return 1 if found else 0
 
 

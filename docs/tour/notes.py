@@ -45,7 +45,7 @@ def parsed(text: str, name: str = "") -> Notes:
             raise NoteError(f"{name}: {line!r} should be one of {', '.join(FIELDS)} with a value")
         front[key.strip()] = value.strip()
     sections = {}
-    for key, body in _sections(text[found.end() :] if found else text):
+    for key, body in sections_of(text[found.end() :] if found else text):
         if key in sections:
             raise NoteError(f"{name}: two sections are called {key!r}; make them one")
         sections[key] = body
@@ -53,7 +53,7 @@ def parsed(text: str, name: str = "") -> Notes:
     return Notes(front.get("title", ""), papers, sections)
 
 
-def _sections(text: str) -> list[tuple[str, str]]:
+def sections_of(text: str) -> list[tuple[str, str]]:
     """The text before the first heading under "", and each heading with what is below it."""
     found: list[tuple[str, list[str]]] = [("", [])]
     fence = ""

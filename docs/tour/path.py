@@ -23,6 +23,23 @@ class Chapter:
     beside: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Main:
+    """The shortest way through, which every language has."""
+
+    name: str  # of its page
+    title: str
+    text: str
+    pages: tuple[str, ...]
+
+
+@cache
+def main_path(file: Path = PATH) -> Main:
+    """The main path."""
+    found = tomllib.loads(file.read_text(encoding="utf-8"))["main"]
+    return Main(found["name"], found["title"], found["text"], tuple(found["pages"]))
+
+
 @cache
 def chapters(file: Path = PATH) -> tuple[Chapter, ...]:
     """The chapters in the order of reading."""

@@ -46,7 +46,12 @@ class Row:
     @property
     def digest(self) -> str:
         """A short hash of the note: a translation of another text is stale."""
-        return sha256(self.note.encode()).hexdigest()[:12]
+        return hashed(self.note)
+
+
+def hashed(text: str) -> str:
+    """The first twelve digits of a text's hash."""
+    return sha256(text.encode()).hexdigest()[:12]
 
 
 @dataclass

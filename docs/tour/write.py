@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs.tour.page import body, pages
-from docs.tour.path import Chapter, chapters
+from docs.tour.language import ENGLISH
+from docs.tour.page import pages
+from docs.tour.path import Chapter, chapters, main_path
 from docs.tour.source import ROOT, name_of
-
-FENCE = "`" * 8
+from docs.tour.translated import escaped, page
+from docs.tour.words import words
 
 INDEX = """\
 ---
@@ -26,7 +27,8 @@ The path below has {pages} pages and takes about {hours} hours. Read it from the
 what you came for: [Transformer-XL](recipes/xl.md), [T5's bias](recipes/t5.md),
 [DeBERTa](recipes/deberta.md), [entmax](ops/weigh.md), [recursive layers](recipes/recursive.md). The
 rest is listed beside the path, to look things up in. [The family tree](tree.md) is a picture of all
-models: what each has, and what it changed.
+models: what each has, and what it changed. [The main path]({main}.md) is the shortest way through;
+it is also there in 中文, 日本語 and සිංහල.
 
 {chapters}
 
@@ -57,20 +59,13 @@ hide-toc: true
 
 def write(folder: Path) -> None:
     """Write all pages of the tour."""
-    for name, found in pages().items():
+    for name in pages():
         file = folder / f"{name}.md"
         file.parent.mkdir(parents=True, exist_ok=True)
-        front = "---\nhide-toc: true\n---\n"
-        text = f"{front}# {_shown(found.title)}\n\n{FENCE}{{raw}} html\n{body(found)}\n{FENCE}\n"
-        file.write_text(text, encoding="utf-8")
+        file.write_text(page(name, words(ENGLISH, name)), encoding="utf-8")
     for chapter in chapters():
         (folder / f"{chapter.name}.md").write_text(_chapter(chapter), encoding="utf-8")
     (folder / "index.md").write_text(_index(), encoding="utf-8")
-
-
-def _shown(title: str) -> str:
-    """A title that Markdown leaves as it is."""
-    return title.replace("_", "\\_").replace("*", "\\*")
 
 
 def _chapter(chapter: Chapter) -> str:
@@ -89,7 +84,7 @@ def _table(chapter: Chapter) -> str:
 def _line(name: str, time: str) -> str:
     found = pages()[name]
     about = found.rows[0].note.partition("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-    return f"| [{_shown(found.title)}]({name}.md) | {about} | {time} |"
+    return f"| [{escaped(found.title)}]({name}.md) | {about} | {time} |"
 
 
 def _index() -> str:
@@ -103,7 +98,7 @@ def _index() -> str:
             f"## [{chapter.title}]({chapter.name}.md)\n\n{chapter.text} *{time} minutes.*"
         )
         listed = [
-            f"1. [{_shown(there[n].title)}]({n}.md), {there[n].minutes} min" for n in chapter.pages
+            f"1. [{escaped(there[n].title)}]({n}.md), {there[n].minutes} min" for n in chapter.pages
         ]
         blocks.append("\n".join(listed))
     return INDEX.format(
@@ -112,7 +107,8 @@ def _index() -> str:
         pages=sum(len(c.pages) for c in all_chapters),
         hours=round(total / 60),
         chapters="\n\n".join(blocks),
-        names="\n".join(c.name for c in all_chapters),
+        main=main_path().name,
+        names="\n".join((*(c.name for c in all_chapters), main_path().name)),
     )
 
 
@@ -123,4 +119,4 @@ def places() -> dict[str, str]:
         for page in pages().values()
     }
     made = {f"docs/tour/{c.name}.md": f"tour/{c.name}.md" for c in chapters()}
-    return found | made | {f"docs/tour/{n}.md": f"tour/{n}.md" for n in ("index", "tree")}
+    return found | made | {f"docs/tour/{n}.md": f"tour/{n}.md" for n in ("index", "tree", "main")}

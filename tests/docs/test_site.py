@@ -82,6 +82,9 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert "WARNING" not in done.stderr
     page = (tmp_path / "html" / "tour" / "recipes" / "xl.html").read_text(encoding="utf-8")
     assert "<math " in page and "transformer_xl" in page
+    chinese = (tmp_path / "html" / "zh/tour/recipes/xl.html").read_text(encoding="utf-8")
+    assert 'lang="zh-Hans"' in chinese[:200] and "片段递归" in chinese
+    assert 'lang="en"' in page[:200]
     assert (tmp_path / "html" / "searchindex.js").exists()
     assert dead(tmp_path / "html") == []
 

@@ -7,6 +7,7 @@ import pytest
 from docs.tour import check, path
 from docs.tour.page import Page, body, named, page, pages
 from docs.tour.source import SOURCE, files, name_of
+from docs.tour.words import units
 from docs.tour.write import places, write
 
 
@@ -29,8 +30,8 @@ def test_a_silent_section_and_a_stray_note_are_reported(tmp_path):
 
 
 def test_units_of_translation_have_a_key_and_a_hash():
-    found = check.units(pages()["recipes/xl"])
-    assert {"", "transformer_xl", "(end)"} <= set(found)
+    found = units(pages()["recipes/xl"])
+    assert {"(title)", "", "transformer_xl", "(end)"} <= set(found)
     assert all(re.fullmatch("[0-9a-f]{12}", digest) and text for digest, text in found.values())
 
 
