@@ -42,6 +42,7 @@ VERBS = {
     "attend": "draw what every head of a model looks at, as a page and a picture",
     "data": "turn texts into token shards; list and fetch data sets",
     "tokenizer": "train a tokenizer, or try one on a text",
+    "doctor": "say what this machine has, and which fast path each switch takes on it",
     "complete": "print a completion script for bash or zsh",
 }
 

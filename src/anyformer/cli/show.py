@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from anyformer.cli import read
+from anyformer.cli.doctor import place_arguments, place_of, reasons
 from anyformer.cli.text import columns, in_bytes, tree
 from anyformer.model.census import census
 from anyformer.model.count import Count, Part, count, memory
@@ -12,7 +13,8 @@ from anyformer.spec import Model, to_json
 
 EXAMPLE = """\
 anyformer show bert depth=6 stack.block.0.branch.kv_heads=4 --length 128
-anyformer show gpt2 --json > mine.json && anyformer show mine.json --flat"""
+anyformer show gpt2 --json > mine.json && anyformer show mine.json --flat
+anyformer show t5 --plan --length 1024"""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +33,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print the spec as JSON instead")
     form.add_argument("--flat", action="store_true", help="print every parameter's key and shape")
+    form.add_argument(
+        "--plan", action="store_true",
+        help="print which backend runs each attention here, and why not a faster one",
+    )  # fmt: skip
+    place_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,10 +48,24 @@ def run(args: argparse.Namespace) -> int:
     elif args.flat:
         shapes = census(spec).keys()
         print(*columns([(key, " × ".join(map(str, s))) for key, s in shapes.items()]), sep="\n")
+    elif args.plan:
+        print(*plan_of(spec, args), sep="\n")
     else:
         costs = costs_of(spec, args.length, args.batch)
         print(*tree(census(spec)), "", *costs, sep="\n")
     return 0
+
+
+def plan_of(spec: Model, args: argparse.Namespace) -> list[str]:
+    """The lines of a table of attentions and what runs them, then the reasons."""
+    from anyformer.laws.ways import ways  # torch's modules, which other forms don't need
+
+    place = place_of(args)
+    found = ways(spec, args.length, args.batch, **place)
+    rows = [("work", "attention asks for", "queries", "keys", "runs on")]
+    rows += [(w.work, w.asks, f"{w.queries:,}", f"{w.keys:,}", w.backend) for w in found]
+    title = f"on {place['device']}, {args.dtype_name}"
+    return [title, "", *columns(rows), "", *reasons(found)]
 
 
 def costs_of(spec: Model, length: int | None, batch: int) -> list[str]:

@@ -48,13 +48,18 @@ def reduced(spec: S.Model) -> Reduced:
         notes.append(f"head {type(spec.head).__name__} left out: the laws can't read its answers")
         spec = replace(spec, head=None)
     narrow = _narrow(spec)
-    shallow = narrow
-    for path, model in models(narrow):
-        shallow = S.override(shallow, f"{path}stack", _shallow(model.stack))
-    for small in (shallow, narrow):
+    for small in (lower(narrow), narrow):
         if not S.problems(small):
             return Reduced(small, (*notes, *_told(spec, small)))
     return Reduced(spec, (*notes, "not made smaller: no smaller one keeps the rules"))
+
+
+def lower(spec: S.Model) -> S.Model:
+    """The spec with as few applications as show how its stacks are built."""
+    found = spec
+    for path, model in models(spec):
+        found = S.override(found, f"{path}stack", shallow(model.stack))
+    return found
 
 
 def _told(old: S.Model, new: S.Model) -> list[str]:
@@ -189,7 +194,7 @@ CUTS: dict[type, Callable[[Any, Widths], dict[str, Any]]] = {
 # -------------------------------------------------------------- fewer blocks
 
 
-def _shallow(stack: S.Stack) -> S.Stack:
+def shallow(stack: S.Stack) -> S.Stack:
     """The stack with as few applications as show how it is built."""
     first = next(
         (i for i in range(len(stack.kinds)) if {*stack.kinds[: i + 1]} == {*stack.kinds}), 0

@@ -6,7 +6,8 @@ first, that covers the plan where q lives. A backend asked by name runs or says 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -111,9 +112,27 @@ BACKENDS = {  # fastest first
 }
 
 
+Hear = Callable[[str, Tensor, Tensor, Tensor, Plan], None]  # the backend's name, and its work
+_listeners: list[Hear] = []
+
+
+@contextmanager
+def heard_by(hear: Hear) -> Iterator[None]:
+    """Within it every attention is told to `hear` and not computed: its answers are zeros."""
+    _listeners.append(hear)
+    try:
+        yield
+    finally:
+        _listeners.pop()
+
+
 def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan, backend: str = "auto") -> Tensor:
     """q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) -> (B, H, Q, E); padded queries: 0."""
-    out = BACKENDS[_chosen(q, k, v, plan, backend)].run(q, k, v, plan)
+    name = _chosen(q, k, v, plan, backend)
+    if _listeners:
+        _listeners[-1](name, q, k, v, plan)
+        return q.new_zeros(*q.shape[:3], v.shape[-1])
+    out = BACKENDS[name].run(q, k, v, plan)
     for mask in () if type(plan.mask) is Causal else parts(plan.mask):
         if isinstance(mask, Padding) and mask.queries:
             real = mask.keep[:, plan.start : plan.start + q.shape[2]]

@@ -1,0 +1,75 @@
+"""`anyformer doctor` and `show --plan`: what runs each attention here, and why."""
+
+import torch
+
+from anyformer import recipe
+from anyformer import spec as S
+from anyformer.cli.doctor import SWITCHES, decoder
+from anyformer.cli.main import main
+from anyformer.laws.ways import SLOWER, ways
+from anyformer.ops import attend as module
+from anyformer.ops.attend import attend, heard_by
+from anyformer.ops.plan import Plan
+
+
+def test_the_doctor_names_a_way_for_every_switch(capsys):
+    assert main(["doctor", "--length", "24", "--device", "cpu"]) == 0
+    said = capsys.readouterr().out
+    assert torch.__version__ in said and "24 positions on cpu, float32" in said
+    rows = {
+        line.rsplit(maxsplit=3)[0].strip(): line.split()[-3:] for line in said.splitlines()[-17:]
+    }
+    assert {*SWITCHES} <= {*rows}
+    assert rows["plain"] == ["sdpa"] * 3
+    assert all(name in module.BACKENDS for switch in SWITCHES for name in rows[switch])
+
+
+def test_the_doctor_says_why(capsys):
+    assert main(["doctor", "--length", "24", "--device", "cpu", "--why"]) == 0
+    said = capsys.readouterr().out
+    assert "soft cap, train: " in said and "can't run the plan's mods" in said
+
+
+def test_what_is_not_there_is_refused(capsys):
+    assert main(["doctor", "--device", "tpu"]) == 2
+    assert "this machine has cpu" in capsys.readouterr().err
+    assert main(["doctor", "--length", "1"]) == 2
+    assert "give 2 or more" in capsys.readouterr().err
+
+
+def test_the_plan_of_a_model(capsys):
+    assert (
+        main(["show", "t5", "dim=32", "heads=2", "--plan", "--length", "16", "--device", "cpu"])
+        == 0
+    )
+    said = capsys.readouterr().out
+    assert "on cpu, float32" in said and "mask, relative" in said
+    assert "train: " in said and "since sdpa can't run the plan's relative" in said
+
+
+def test_what_is_told_is_what_runs():
+    spec = decoder({"relative": "(Buckets(bidirectional=False),)"}, 1024)
+    told = {(way.work, way.backend) for way in ways(spec, 1024)}
+    assert ("train", "band") in told and ("one more token", "eager") in told
+    found = ways(S.override(decoder({}, 16), "stack.block.0.branch.backend", "eager"), 16)
+    assert {way.backend for way in found} == {"eager"}
+    reasons = dict(found[0].reasons)
+    assert reasons["sdpa"] == SLOWER
+
+
+def test_every_kind_of_model_has_a_plan():
+    small = {"dim": 16, "heads": 2, "depth": 3}
+    for name in ("gpt2", "bert", "t5", "vit", "transformer-xl", "gpt-neo"):
+        found = ways(recipe(name, **small), None if name == "vit" else 12)
+        assert {"train", "read"} <= {way.work for way in found}, name
+
+
+def test_attentions_that_are_heard_are_not_computed(monkeypatch):
+    q = torch.randn(1, 2, 3, 4)
+    heard = []
+    for name, backend in module.BACKENDS.items():
+        run = lambda *a, name=name: (_ for _ in ()).throw(AssertionError(name))
+        monkeypatch.setitem(module.BACKENDS, name, module.Backend(run, backend.can, backend.lacks))
+    with heard_by(lambda name, *work: heard.append(name)):
+        assert not attend(q, q, q, Plan(1.0)).any()
+    assert heard == ["sdpa"]
