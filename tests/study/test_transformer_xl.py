@@ -130,6 +130,7 @@ def test_a_model_is_evaluated_with_other_memories_than_it_was_trained_with(lab):
     assert mems.length == 64
 
 
+@pytest.mark.slow
 def test_memory_helps_and_sinusoids_reach_farther_than_learned_tables(lab):
     paper, apart = lab.folder(MEMORY), lab.folder(0)
     learned = lab.folder(MEMORY, learned=True)
