@@ -71,15 +71,12 @@ def component(name: str, found: Distribution) -> dict[str, Any]:
 
 def licences(found: Distribution) -> list[dict[str, Any]]:
     """The licence that a package states: an expression, else names."""
-    expression = found.metadata.get("License-Expression")
-    if expression:
-        return [{"expression": expression}]
-    marked = [
-        line.rpartition(" :: ")[2]
-        for line in found.metadata.get_all("Classifier") or []
-        if line.startswith("License :: ")
-    ]
-    stated = re.sub(r"\s+", " ", found.metadata.get("License") or "").strip()
+    about: dict[str, Any] = found.metadata.json
+    if about.get("license_expression"):
+        return [{"expression": about["license_expression"]}]
+    lines: list[str] = about.get("classifier", [])
+    marked = [line.rpartition(" :: ")[2] for line in lines if line.startswith("License :: ")]
+    stated = re.sub(r"\s+", " ", about.get("license", "")).strip()
     names = marked or [stated] * (0 < len(stated) <= LONGEST)
     return [{"license": {"name": name}} for name in dict.fromkeys(names)]
 
