@@ -26,7 +26,7 @@ from anyformer.train.settings import Evaluation, Saving
 from tests.train.tiny import Numbers, TinyCausal, settings, spec
 
 assert parallel  # loaded once, for all children
-TIMEOUTS = {"stop": 3.0}  # seconds that ranks wait for each other; else enough
+TIMEOUTS = {"stop": 3.0, "gone": 3.0}  # seconds that ranks wait for each other; else enough
 LIMIT = 40.0  # that a job may take
 DATA = (Numbers(20, ragged=True), Numbers(7, seed=1, ragged=True))
 WHERE = 5 * 8 + 6  # a row that the second rank reads in its sixth step, after the save of the third
@@ -83,6 +83,8 @@ def work(mode: str, out: Path) -> None:
     with ranks.start(timeout=TIMEOUTS.get(mode, 30.0)):
         if mode == "full":
             full_disk()
+        if mode == "gone" and ranks.rank() == 1:
+            ranks.group = lambda: os.kill(os.getpid(), signal.SIGKILL)
         if mode == "late":
             late_files()
         lr = 0.004 if mode == "differ" and ranks.rank() == 1 else chosen.lr
@@ -151,7 +153,7 @@ def main(folder: str) -> None:
     """Do all jobs."""
     home = Path(folder)
     done = {"whole": job("whole", home / "whole")}
-    for mode in ("raise", "stop", "kill", "differ", "full", "late", "async"):
+    for mode in ("raise", "stop", "kill", "gone", "differ", "full", "late", "async"):
         done[mode] = job(mode, home / mode)
     os.environ["TORCHELASTIC_RESTART_COUNT"] = "1"
     done["restart"] = job("kill", home / "kill")

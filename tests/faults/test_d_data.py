@@ -80,10 +80,40 @@ def test_d42_a_broken_line(tmp_path, writer, command):
     assert code == 0, err
     about = json.loads((tmp_path / "shards" / MANIFEST).read_text())
     assert about["source"]["left_out"] == 1
+
+
+@pytest.mark.parametrize("line", ["{", "7", "[1]"])
+def test_d42_a_broken_line_in_fine_tuning(tmp_path, caplog, line):
+    """What the message offers is there: in Python, and as an option of each verb that reads."""
     bad = lines(tmp_path / "b.jsonl", reviews(4)) and tmp_path / "b.jsonl"
-    bad.write_text(bad.read_text() + "{\n")
-    with assert_kept(tmp_path), assert_refused("b.jsonl:5", error=DataError):
+    bad.write_text(bad.read_text() + f"{line}\n")
+    with assert_kept(tmp_path), assert_refused("b.jsonl:5", "--on-bad skip", error=DataError):
         prepared(wish("classification", str(bad)))
+    with caplog.at_level(logging.WARNING, "anyformer"):
+        ready = prepared(wish("classification", str(bad), on_bad="skip"))
+    assert len(ready.learn) + len(ready.check) == 4
+    assert "b.jsonl: 1 bad records are left out" in caplog.text
+
+
+def test_d42_a_broken_line_in_every_verb(tmp_path_factory, writer, command, monkeypatch, caplog):
+    tmp_path = command.folder
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    rows = [json.dumps({"text": f"a text {i}", "label": "ab"[i % 2]}) for i in range(20)]
+    (tmp_path / "a.jsonl").write_text("\n".join([*rows[:4], "[", *rows[4:]]))
+    tune = ["finetune", "bert", "dim=8", "depth=1", "heads=2", "--task", "classification"]
+    tune += ["--steps", "1", "--batch", "4", "--tokenizer", "wordpiece:60", "--out", "tuned"]
+    told = {
+        "train": ["train", *SMALL, *TOLD, "--data", "a.jsonl"],
+        "finetune": [*tune, "--data", "a.jsonl"],
+        "evaluate": ["evaluate", "writer", "--data", "a.jsonl", "--length", "8"],
+        "evaluate a task": ["evaluate", "tuned/model", "--data", "a.jsonl"],
+    }
+    for name, verb in told.items():
+        caplog.clear()
+        command.assert_fails(verb, "a.jsonl:5", "--on-bad skip")
+        code, out, err = command.ends([*verb, "--on-bad", "skip"])
+        assert code == 0, (name, out, err)
+        assert "a.jsonl: 1 bad records are left out" in caplog.text, name
 
 
 def test_d43_a_missing_column(tmp_path, writer, command):

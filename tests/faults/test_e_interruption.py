@@ -2,12 +2,8 @@
 
 import math
 import os
-import re
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,8 +19,6 @@ from anyformer.train.step import Stepper
 from tests.faults.helping import assert_kept, assert_refused
 from tests.train.test_guard import Poisoned
 from tests.train.tiny import Bound, Numbers, TinyCausal, settings, spec, weights
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def signalled(monkeypatch, at, *signals):
@@ -116,7 +110,10 @@ def killing(monkeypatch, call):
 
 
 def test_e53_killed_between_any_two_operations_of_a_save(tmp_path, monkeypatch):
-    """Before each of the calls in turn; what was complete before is found and is whole."""
+    """Before each of the calls in turn; what was complete before is found and is whole.
+
+    `python -m tests.faults.kills` sends real SIGKILLs; tests/train/test_resume.py runs it.
+    """
     tensors = lambda value: {"a": torch.full((5,), value), "b": torch.tensor(value)}
     call, ended = 0, False
     while not ended:
@@ -140,22 +137,6 @@ def test_e53_killed_between_any_two_operations_of_a_save(tmp_path, monkeypatch):
         call += 1
     assert call > 6
     assert last == 3
-
-
-@pytest.mark.slow  # tests/train/test_resume.py has three kills of each kind in the default run
-def test_e53_killed_for_good(tmp_path):
-    """Real SIGKILLs; `tests.train.nursery` sends as many as asked."""
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.train.nursery", str(tmp_path), "9", "5", "call"],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"hit [1-9]", done.stdout)
-    assert_same(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_e54_a_resumed_run_is_the_run(tmp_path, monkeypatch):

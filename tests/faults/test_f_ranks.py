@@ -71,6 +71,15 @@ def test_f63_a_rank_that_hangs(home, told):
     assert_intact(home / "stop")
 
 
+def test_f63_a_rank_that_is_gone_before_the_others_met_it(home, told):
+    """While the group of checkpoints is made, for which torch alone would wait half an hour."""
+    done = told["gone"]
+    assert done["codes"] == [1, -9]
+    assert done["seconds"] < 20
+    assert_told(done["said"][0], ("in new_group", "rank 1 says nothing", "resume"))
+    assert not (home / "gone" / "checkpoints").exists()
+
+
 def test_f64_ranks_that_were_asked_different_things(home, told):
     done = told["differ"]
     assert done["codes"] == [1, 1]

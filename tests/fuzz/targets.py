@@ -25,9 +25,11 @@ from anyformer.cli.main import VERBS, main
 from anyformer.data.sources import source
 from anyformer.data.tokenizer import Tokenizer
 from anyformer.errors import AnyformerError
+from anyformer.train.material import read
 from tests.faults import helping
 
 Draw = st.SearchStrategy[Any]
+SQUAD = {"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": "1", "question": "?"}]}]}]}
 SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
     | st.sampled_from([2**31, 2**63, -1, 0, 1e400, "", "../x", "\ud800", "\0"])
@@ -48,6 +50,7 @@ def seeds() -> dict[str, Any]:
         "tokenizer": words,
         "header": {"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}},
         "index": {"metadata": {}, "weight_map": {"a": "model-1.safetensors"}},
+        "squad": SQUAD,
     }
 
 
@@ -148,6 +151,15 @@ def lines(content: bytes, home: Path) -> None:
                 pass
 
 
+def records(content: bytes, home: Path) -> None:
+    """Records to fine-tune on like these: every one that is read has fields."""
+    for name in ("a.jsonl", "a.csv", "a.tsv", "a.json", "a.conll"):
+        (home / name).write_bytes(content)
+        for on_bad in ("raise", "skip"):
+            with ours():
+                assert all(isinstance(record, dict) for record in read(str(home / name), on_bad))
+
+
 def command(words: list[str], home: Path) -> None:
     """The command with words like these: a known status, never a traceback."""
     out, err = io.StringIO(), io.StringIO()
@@ -169,7 +181,7 @@ COMMANDS = st.tuples(
     st.sampled_from(READING), st.lists(WORD | st.text(max_size=6), max_size=5)
 ).map(lambda pair: [pair[0], *pair[1]])
 RECORDS = st.lists(
-    st.dictionaries(st.sampled_from(["text", "label", "x"]), SCALARS, max_size=2)
+    (st.dictionaries(st.sampled_from(["text", "label", "x"]), SCALARS, max_size=2) | VALUES)
     .map(lambda d: json.dumps(d).encode("utf-8", "surrogatepass")) | st.binary(max_size=20),
     max_size=5,
 ).map(b"\n".join)  # fmt: skip
@@ -181,6 +193,7 @@ TARGETS: dict[str, tuple[Callable[[Any, Path], None], Draw]] = {
     "spec": (spec, mutated("spec")),
     "tokenizer": (tokenizer, mutated("tokenizer")),
     "lines": (lines, RECORDS),
+    "records": (records, RECORDS | mutated("squad")),
     "command": (command, COMMANDS),
 }
 assert set(READING) - {"shwo"} <= set(VERBS)

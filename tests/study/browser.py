@@ -63,13 +63,19 @@ def browser():
 
 @contextlib.contextmanager
 def opened(found, path, look="light", **more):
-    """A page opened from its file, with what its console said and what it asked the network for."""
+    """A page opened from its file, with all that its console and dialogs said and it asked for."""
     context = found.new_context(**LOOKS[look], **more)
-    page, said = context.new_page(), []
+    page, said, address = context.new_page(), [], Path(path).resolve().as_uri()
+
+    def asked(dialog):
+        said.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    page.on("dialog", asked)
     page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda r: None if r.url.startswith("file:") else said.append(r.url))
-    page.goto(Path(path).resolve().as_uri())
+    page.on("request", lambda r: None if r.url == address else said.append(r.url))
+    page.goto(address)
     try:
         yield page, said
     finally:

@@ -39,8 +39,14 @@ def reading(parser: argparse.ArgumentParser) -> None:
     add("--field", default="text", help="records: the field of the text (default: text)")
     add("--name", help="records: the field of a document's label")
     add("--encoding", default="utf-8", help="of text files (default: utf-8)")
-    add("--on-bad", default="raise", choices=["raise", "skip"], help="records that can't be read")
+    bad(parser)
     add("--part", help="a saved DatasetDict: the part to read, as train")
+
+
+def bad(parser: argparse.ArgumentParser) -> None:
+    """Add what is done about records that can't be read."""
+    told = "records that can't be read: an error (default), or left out and counted"
+    parser.add_argument("--on-bad", default="raise", choices=["raise", "skip"], help=told)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -65,6 +65,7 @@ def _records(args: argparse.Namespace, task: str) -> dict[str, float]:
         fields=finetune.fields_of(args),
         asks=read.pairs(args.ask),
         length=args.length,
+        on_bad=args.on_bad,
     )
     return on_task(wish, args.split, args.batch, ranks.device_of(args.device))
 
@@ -76,6 +77,7 @@ def _texts(args: argparse.Namespace) -> dict[str, float]:
     if strange:
         raise InputError(f"--{strange[0]} is a field of a task's records: name the task (--task)")
     options: dict[str, Any] = {"context": context_for(args.model, args.length)}
+    options["on_bad"] = args.on_bad
     if args.text:
         options["field"] = args.text
     source = texts_in((args.data,), args.split, **options)

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from anyformer.cli import read
+from anyformer.cli.data import bad
 from anyformer.cli.text import columns
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def records(parser: argparse.ArgumentParser) -> None:
     """Add what fine-tuning and evaluation ask of records."""
     add = parser.add_argument
     add("--data", required=True, metavar="WHAT", help="a file of records, or a data set")
+    bad(parser)
     add("--length", type=int, help="tokens of a row at most (default: the model's)")
     add(
         "--ask", action="append", default=[], metavar="key=value",
@@ -114,6 +116,7 @@ def run(args: argparse.Namespace) -> int:
                     new_head=args.new_head,
                     tokenizer=args.tokenizer,
                     length=args.length,
+                    on_bad=args.on_bad,
                 )
             )
             done = tune(ready, out, _settings(args, ready))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anyformer.cli import read
+from anyformer.cli.data import bad, bar
 
 if TYPE_CHECKING:
     from anyformer.train.run import Run
@@ -47,6 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split", choices=("file", "block", "line"), help="a text file's documents"
     )
+    bad(parser)
     shared(parser)
 
 
@@ -71,7 +73,6 @@ def shared(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, and say what came of it."""
-    from anyformer.cli.data import bar
     from anyformer.train import ranks
     from anyformer.train.begin import Wish, again, begin, gather
 
@@ -89,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
                 asks=read.pairs(args.ask),
                 tokenizer=args.tokenizer or ("characters" if small else None),
                 context=args.length,
-                source={"split": args.split} if args.split else {},
+                source={"on_bad": args.on_bad} | ({"split": args.split} if args.split else {}),
                 settings=settings_of(args, LITTLE if small else {}),
                 progress=progress,
             )

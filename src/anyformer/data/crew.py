@@ -130,7 +130,7 @@ class _Worker:
         root = str(Path(__file__).resolve().parents[2])
         paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         self._number, self._knows = number, False
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # nosec B603 # our own interpreter, our own words
             [sys.executable, "-c", START],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -143,7 +143,7 @@ class _Worker:
         self._knows = True
         assert self._process.stdout
         try:
-            found = pickle.load(self._process.stdout)  # from a process of our own
+            found = pickle.load(self._process.stdout)  # nosec B301 # a process of our own
         except (EOFError, pickle.UnpicklingError, OSError) as problem:
             raise self._died() from problem
         if isinstance(found, AnyformerError):

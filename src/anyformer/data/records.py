@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Row = tuple[str, Any]
 Watch = Callable[[int], object]
+SKIP = "put it right, or leave such lines out with on_bad='skip' (--on-bad skip)"
 ROWS = 512  # of a Parquet file that are in memory at a time
 
 
@@ -47,9 +48,7 @@ def _parsed(line: str, where: str) -> Any:
         return json.loads(line)
     except (ValueError, RecursionError) as problem:
         hint = "; each line must be one object" if line.lstrip()[:1] in "[]{" else ""
-        raise DataError(
-            f"{where}: not valid JSON: {problem}{hint}; on_bad='skip' leaves such lines out"
-        ) from problem
+        raise DataError(f"{where}: not valid JSON: {problem}{hint}; {SKIP}") from problem
 
 
 def table(path: Path, source: Source, watch: Watch) -> Iterator[Row]:
@@ -83,7 +82,8 @@ def _named(row: list[str], head: list[str], where: str, source: Source) -> Itera
     if len(row) == len(head):
         yield where, dict(zip(head, row, strict=True))
     else:
-        said = f"{where}: {len(row)} cells under {len(head)} columns; is a quote open?"
+        said = f"{where}: {len(row)} cells under {len(head)} columns; is a quote open? "
+        said += SKIP
         source.refuse(DataError(said))
 
 
@@ -126,11 +126,16 @@ READERS: dict[str, Callable[[Path, Source, Watch], Iterator[Row]]] = {
 }
 
 
+def fields_of(row: Any, where: str) -> Mapping[str, Any]:
+    """A record, which has fields; anything else raises."""
+    if not isinstance(row, Mapping):
+        raise DataError(f"{where}: a {type(row).__name__}, not an object with fields; {SKIP}")
+    return row
+
+
 def text_of(row: Any, column: str, where: str) -> str:
     """The text of a record; a missing or other value raises and names the fields there are."""
-    if not isinstance(row, Mapping):
-        raise DataError(f"{where}: a {type(row).__name__}, not an object with fields")
-    if column not in row:
+    if column not in fields_of(row, where):
         raise DataError(_missing(where, column, row))
     if not isinstance(row[column], str):
         raise DataError(f"{where}: {column!r} is a {type(row[column]).__name__}, not a text")

@@ -54,10 +54,10 @@ def work() -> None:
     """What a worker does: read its job, then batches from its input until there are none."""
     take, give = sys.stdin.buffer, sys.stdout.buffer
     sys.stdout = sys.stderr
-    job = Job(*pickle.load(take))
+    job = Job(*pickle.load(take))  # nosec B301 # from the process that started this one
     while True:
         try:
-            texts = pickle.load(take)
+            texts = pickle.load(take)  # nosec B301 # the same
         except EOFError:
             return
         try:

@@ -270,7 +270,7 @@ def read_squad(path: str | Path) -> list[Record]:
             for paragraph in article["paragraphs"]
             for asked in paragraph["qas"]
         ]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(
             f"{path} is no SQuAD file: it needs data, paragraphs, context and qas ({error})"
         ) from error

@@ -90,7 +90,7 @@ class _Worker:
         root = str(Path(__file__).resolve().parents[2])
         paths = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         with (self.home / LOG).open("ab") as log:
-            return subprocess.Popen(
+            return subprocess.Popen(  # nosec B603 # our own interpreter, our own words
                 [sys.executable, "-m", START, str(self.home)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

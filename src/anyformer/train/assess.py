@@ -21,7 +21,7 @@ from anyformer.objectives.base import Trainee
 from anyformer.objectives.registry import default_for, name_of, objective
 from anyformer.objectives.task import Task, evaluate
 from anyformer.spec.node import names
-from anyformer.train import measure, score
+from anyformer.train import material, measure, score
 from anyformer.train.begin import SEGMENTED
 from anyformer.train.material import TextSource
 from anyformer.train.settings import Evaluation, Settings
@@ -127,7 +127,7 @@ def context_for(folder: str | Path, asked: int | None) -> int:
 
 
 def _reading(what: str, source: TextSource) -> dict[str, Any]:
-    return {"split": source.split, "field": source.field} if Path(what).exists() else {}
+    return material.reading(source) if Path(what).exists() else {}
 
 
 def _bytes(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -13,10 +14,10 @@ from anyformer.data.corpus import corpus, texts_of
 from anyformer.data.order import generator
 from anyformer.data.part import Texts, held_out
 from anyformer.data.prepare import Progress
-from anyformer.data.records import READERS
+from anyformer.data.records import READERS, fields_of
 from anyformer.data.rows import Rows
 from anyformer.data.samples import Documents, Mixture, Records, Samples
-from anyformer.data.sources import kind_of, source
+from anyformer.data.sources import Source, kind_of, source
 from anyformer.data.tokenizer import Tokenizer
 from anyformer.errors import DataError, InputError
 from anyformer.objectives import answer
@@ -24,7 +25,9 @@ from anyformer.objectives.base import Objective
 from anyformer.objectives.task import Task
 from anyformer.spec.node import Above, Positive, Rate, node
 
+log = logging.getLogger("anyformer")
 Pair = tuple[Samples, Samples | None]
+OnBad = Literal["raise", "skip"]  # records that can't be read
 HELD = 0x4E1D  # the seed that draws which records of a file are held out
 COLUMNS = (".conll", ".iob", ".iob2", ".bio")  # files of words and tags
 
@@ -42,6 +45,7 @@ class TextSource:
     name: str | None = None  # the field of a record that names it, as a control code
     segments: Literal["line", "sentence", "paragraph"] | None = None
     end: str | None = None  # the role of a token behind every document, as eos
+    on_bad: OnBad = "raise"
 
     def open(
         self,
@@ -76,7 +80,8 @@ class TextSource:
         )
         if what in registry.names("text") and not Path(what).exists():
             return made(what), made(f"{what}:validation")
-        whole = made(what, split=self.split, field=self.field)
+        whole = made(what, **reading(self))
+        _tell(what, whole.manifest["source"].get("left_out", 0))
         return held_out(whole, self.held_out) if self.held_out else (whole, None)
 
     def _samples(self, texts: Texts, objective: Objective, seed: int, shuffle: bool) -> Samples:
@@ -98,6 +103,7 @@ class RecordSource:
     held_out: Rate = 0.1
     lists: tuple[str, ...] = ()  # fields of words: in a table they stand with spaces between
     files: tuple[str, ...] = ()  # fields that name files, from the folder of the data on
+    on_bad: OnBad = "raise"
 
     def open(
         self,
@@ -139,7 +145,7 @@ class RecordSource:
         return {name: rows for name, rows in found.items() if rows}
 
     def _read(self, path: str) -> list[dict[str, Any]]:
-        rows, home = read(path), Path(path).parent
+        rows, home = read(path, self.on_bad), Path(path).parent
         for row in rows:
             for name in self.lists:
                 row[name] = row[name].split() if isinstance(row.get(name), str) else row.get(name)
@@ -149,8 +155,11 @@ class RecordSource:
         return rows
 
 
-def read(path: str) -> list[dict[str, Any]]:
-    """The records of a file: JSON lines, CSV, TSV or Parquet by its suffix, or SQuAD's JSON."""
+def read(path: str, on_bad: OnBad = "raise") -> list[dict[str, Any]]:
+    """The records of a file: JSON lines, CSV, TSV or Parquet by its suffix, or SQuAD's JSON.
+
+    Lines and rows that are no records are left out, and their number is told, with on_bad="skip".
+    """
     if not Path(path).exists():
         raise DataError(
             f"{path} is no file and no data set; those are {', '.join(registry.names())}"
@@ -161,17 +170,29 @@ def read(path: str) -> list[dict[str, Any]]:
         return _columns(Path(path))
     if Path(path).suffix == ".parquet":
         return _parquet(path)
-    found = source(path)
+    found = source(path, on_bad=on_bad)
     kinds = {file: kind_of(file) for file in found.what}
     odd = [str(file) for file, kind in kinds.items() if kind not in READERS]
     if odd:
         raise DataError(f"{odd[0]} holds no records: give .jsonl, .csv, .tsv or .parquet")
-    rows = [
-        dict(row) for f, kind in kinds.items() for _, row in READERS[kind](f, found, lambda n: None)
-    ]
+    rows = [row for file, kind in kinds.items() for row in _rows(file, kind, found)]
     if not rows:
         raise DataError(f"{path} has no record")
+    _tell(path, found.bad)
     return rows
+
+
+def _rows(file: Path, kind: str, found: Source) -> Iterator[dict[str, Any]]:
+    for where, row in READERS[kind](file, found, lambda n: None):
+        try:
+            yield dict(fields_of(row, where))
+        except DataError as problem:
+            found.refuse(problem)
+
+
+def _tell(what: str, bad: int) -> None:
+    if bad:
+        log.warning("%s: %d bad records are left out", what, bad)
 
 
 def _columns(path: Path) -> list[dict[str, Any]]:
@@ -241,10 +262,15 @@ def spread(objective: Objective, rows: list[dict[str, Any]]) -> list[Any]:
     return objective.spread(rows) if isinstance(objective, Task) else rows
 
 
+def reading(material: TextSource) -> dict[str, Any]:
+    """How files of texts are read."""
+    return {"split": material.split, "field": material.field, "on_bad": material.on_bad}
+
+
 def texts(material: TextSource) -> Iterator[str]:
     """The texts to train a tokenizer on; of a data set's those that are trained on."""
     options: dict[str, Any] = {"name": material.name}
     for what in material.what:
         if Path(what).exists():
-            options |= {"split": material.split, "field": material.field}
+            options |= reading(material)
         yield from texts_of(what, **options).texts()

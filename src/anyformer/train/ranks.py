@@ -24,6 +24,7 @@ from anyformer.train import hearing
 
 NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun sets
 TIMEOUT = 600.0  # seconds that ranks wait for each other
+_limit = timedelta(seconds=TIMEOUT)  # what they were told at the start
 
 
 @contextmanager
@@ -86,6 +87,7 @@ def _world_asked() -> int:
 
 def _join(size: int, timeout: float) -> PrefixStore:
     """Meet the other processes; what they can leave word in."""
+    global _limit
     backend = "gloo"
     if torch.cuda.is_available():
         own = int(os.environ.get("LOCAL_RANK", "0"))
@@ -94,7 +96,7 @@ def _join(size: int, timeout: float) -> PrefixStore:
         backend = "cpu:gloo,cuda:nccl"
     address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    wait = timedelta(seconds=timeout)
+    wait = _limit = timedelta(seconds=timeout)
     try:
         store, at, _ = next(rendezvous("env://", timeout=wait))
         store = PrefixStore(f"attempt {attempt}", store)  # torchrun keeps one for all attempts
@@ -155,6 +157,14 @@ def barrier() -> None:
     """Wait for every process."""
     if world() > 1:
         dist.barrier()
+
+
+def group() -> Any:
+    """Another group of all processes, over gloo, which wait for each other as long as in the first.
+
+    Torch's own limit is half an hour, and a process may be gone before the others have met it.
+    """
+    return dist.new_group(backend="gloo", timeout=_limit)
 
 
 def from_first(value: Any) -> Any:

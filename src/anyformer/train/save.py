@@ -46,7 +46,7 @@ class Saver:
 
     def __init__(self, home: Path, keep: int, background: bool):
         self.home, self.keep, self.background = home, keep, background
-        self.group: Any = dist.new_group(backend="gloo") if ranks.world() > 1 else None
+        self.group: Any = ranks.group() if ranks.world() > 1 else None
         self.thread: threading.Thread | None = None
         self.error: BaseException | None = None
         if ranks.rank() == 0:

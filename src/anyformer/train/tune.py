@@ -28,7 +28,7 @@ from anyformer.recipes.registry import RECIPES, options, recipe
 from anyformer.recipes.sizes import SIZES
 from anyformer.spec.node import names
 from anyformer.train import begin, ranks, run, score
-from anyformer.train.material import RecordSource, shared, spread
+from anyformer.train.material import OnBad, RecordSource, shared, spread
 from anyformer.train.settings import AdamW, Evaluation, LinearDecay, Saving, Settings
 from anyformer.train.works import (
     Labelled,
@@ -61,6 +61,7 @@ class Tuning:
     new_head: bool = False  # though the model tells other labels apart
     tokenizer: str | None = None  # a folder, or a kind as wordpiece:4000
     length: int | None = None  # tokens of a row at most
+    on_bad: OnBad = "raise"  # or "skip": records that can't be read are left out, and counted
 
     @property
     def fresh(self) -> bool:
@@ -178,6 +179,7 @@ def source_of(wish: Tuning) -> RecordSource:
         held_out=wish.held_out,
         lists=named(work.lists),
         files=named(work.files),
+        on_bad=wish.on_bad,
     )
 
 

@@ -53,7 +53,7 @@ def command() -> list[str]:
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run pip quietly, without questions, and return what it said."""
     flags = ("--disable-pip-version-check", "--no-input", "--no-color")
-    return subprocess.run(
+    return subprocess.run(  # nosec B603 # pip, with words of ours and names of the registry
         [*command(), *arguments, *flags],
         stdin=subprocess.DEVNULL,
         capture_output=True,

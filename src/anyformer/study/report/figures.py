@@ -17,6 +17,7 @@ from anyformer.study.report.markup import clean
 from anyformer.study.report.numbers import short, unit
 
 WIDE, HIGH = 5.6, 3.5  # inches: small, so that letters stay readable on a phone
+LETTERS = 60  # letters of what an axis is called
 _SETTINGS = {
     "font.family": "sans-serif",
     "font.size": 10.5,
@@ -151,8 +152,8 @@ def draw_curves(
         if seen is not None:
             axes.set_ylim(*seen)
         axes.set_xlim(left=0)
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
+        axes.set_xlabel(label(x_label, LETTERS))
+        axes.set_ylabel(label(y_label, LETTERS))
         _ticks(axes.xaxis)
 
     return draw
@@ -196,7 +197,7 @@ def draw_forest(
         axes.set_yticks(range(len(rows)), [label(row[0]) for row in reversed(rows)])
         axes.grid(False, axis="y")
         axes.locator_params(axis="x", nbins=5)
-        axes.set_xlabel(x_label)
+        axes.set_xlabel(label(x_label, LETTERS))
 
     return draw
 
@@ -227,8 +228,8 @@ def draw_pareto(
         else:
             axes.locator_params(axis="x", nbins=5)
         axes.margins(x=0.12, y=0.12)
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
+        axes.set_xlabel(label(x_label, LETTERS))
+        axes.set_ylabel(label(y_label, LETTERS))
         _ticks(axes.xaxis)
 
     return draw
@@ -269,6 +270,6 @@ def draw_rates(
         axes.set_xticks(rates, [f"{lr:.3g}" for lr in rates])
         axes.minorticks_off()
         axes.set_xlabel("learning rate")
-        axes.set_ylabel(y_label)
+        axes.set_ylabel(label(y_label, LETTERS))
 
     return draw

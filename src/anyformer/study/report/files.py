@@ -12,6 +12,7 @@ from anyformer.study.judgement import Comparison, Judgement
 from anyformer.study.report.charts import charts
 from anyformer.study.report.curves import Band, scores
 from anyformer.study.report.figures import matplotlib, render
+from anyformer.study.report.markup import clean
 from anyformer.study.report.page import page
 from anyformer.study.results import Results
 from anyformer.study.stats import judge
@@ -54,13 +55,15 @@ def _page(path: Path, text: str) -> Path:
 def _csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(header)
+        writer.writerow(map(_cell, header))
         writer.writerows(map(_cell, row) for row in rows)
 
 
 def _cell(value: object) -> object:
-    """A cell that no spreadsheet takes for a formula: text that begins like one is quoted."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in FORMULA else value
+    """A cell that can be written and that no spreadsheet takes for a formula: such is quoted."""
+    if not isinstance(value, str):
+        return value
+    return clean(f"'{value}" if value[:1] in FORMULA else value)
 
 
 def _points(results: Results, names: Sequence[str]) -> Iterator[tuple[object, ...]]:
