@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import resource
 import tempfile
@@ -50,6 +51,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     args = parser.parse_args()
     os.environ["HF_HUB_OFFLINE"] = "1"
+    logging.disable(logging.WARNING)  # of records that are left out
     until, number, found, examples = time.monotonic() + 60 * args.minutes, args.seed, 0, 0
     names = [args.only] if args.only else list(TARGETS)
     with tempfile.TemporaryDirectory() as folder:

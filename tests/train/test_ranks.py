@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 
-from anyformer.train import log
+from anyformer.train import hearing, log, ranks
 from tests.train.tiny import weights
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,3 +43,22 @@ def test_ranks_share_a_run_and_others_go_on_with_it(tmp_path):
     _gang(f"{one}:1", f"{two}:2", f"{four}:4", f"{two}:1", f"{four}:2")
     _assert_near(one, two)  # begun by two, finished by one
     _assert_near(one, four)  # begun by four, finished by two
+
+
+def test_a_group_that_gloo_never_makes_is_an_error_in_time(monkeypatch):
+    """As happens where a process is gone while others connect to it; other errors come through."""
+    go = threading.Event()
+    monkeypatch.setattr(ranks, "_limit", timedelta(seconds=0.05))
+    monkeypatch.setattr(hearing, "PATIENCE", 0.05)
+    monkeypatch.setattr("torch.distributed.new_group", lambda **_: go.wait(20))
+    with pytest.raises(RuntimeError, match=r"new_group timed out after 0\.05 s") as caught:
+        ranks.group()
+    assert hearing.LOST.search(str(caught.value))  # so it is told which ranks say nothing
+    go.set()
+
+    def fails(**_):
+        raise ValueError("another")
+
+    monkeypatch.setattr("torch.distributed.new_group", fails)
+    with pytest.raises(ValueError, match="another"):
+        ranks.group()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -100,7 +101,10 @@ def _join(size: int, timeout: float) -> PrefixStore:
     try:
         store, at, _ = next(rendezvous("env://", timeout=wait))
         store = PrefixStore(f"attempt {attempt}", store)  # torchrun keeps one for all attempts
-        dist.init_process_group(backend, store=store, rank=at, world_size=size, timeout=wait)
+        begin = lambda: dist.init_process_group(
+            backend, store=store, rank=at, world_size=size, timeout=wait
+        )
+        _in_time("init_process_group", begin)
         return store
     except (RuntimeError, ValueError) as error:
         told = str(error).splitlines()[0]
@@ -162,9 +166,34 @@ def barrier() -> None:
 def group() -> Any:
     """Another group of all processes, over gloo, which wait for each other as long as in the first.
 
-    Torch's own limit is half an hour, and a process may be gone before the others have met it.
+    Torch's own limit is half an hour.
     """
-    return dist.new_group(backend="gloo", timeout=_limit)
+    return _in_time("new_group", lambda: dist.new_group(backend="gloo", timeout=_limit))
+
+
+def _in_time(name: str, connect: Callable[[], Any]) -> Any:
+    """What connects processes, or an error after the limit.
+
+    Where a process goes away while others connect to it, gloo may wait for ever, whatever it was
+    told: so it waits in a thread, which is left behind then.
+    """
+    made: list[Any] = []
+    wrong: list[Exception] = []
+
+    def work() -> None:
+        try:
+            made.append(connect())
+        except Exception as error:
+            wrong.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(_limit.total_seconds() + hearing.PATIENCE)
+    for error in wrong:
+        raise error
+    if not made:
+        raise RuntimeError(f"{name} timed out after {_limit.total_seconds():g} s")
+    return made[0]
 
 
 def from_first(value: Any) -> Any:
