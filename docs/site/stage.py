@@ -16,6 +16,7 @@ APART = ("site", "tour", "notebooks")  # folders of docs/ that are code, not pag
 MADE = {"cli": cli.page, "spec": vocabulary.page}  # pages of reference/
 SINGLE = {  # pages elsewhere in the repository
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
     "CHANGELOG.md": "changelog.md",
     "benchmarks/NOTES.md": "performance/notes.md",
     "docs/studies/README.md": "studies/index.md",
