@@ -102,6 +102,8 @@ def test_only_this_machine_is_listened_to(server):
     assert server.address == f"http://127.0.0.1:{server.server_port}/"
 
 
+# Runs and the page's thread both set warnings aside for a while, and threads share their filters.
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
 def test_the_page_follows_the_study(home):
     whole = (home / work.PLAN).read_text()
     with serving(home) as server:
