@@ -50,6 +50,7 @@ def test_an_encoder_has_no_sample(capsys):
     assert json.loads(Path("r/run.json").read_text())["objective"]["rate"] == 0.3
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_resumed(home):
     command = [sys.executable, "-m", "anyformer"]
     words = ["train", "gpt2", *SIZE, "--data", "a.txt", *QUICK, "--out", "r"]

@@ -75,6 +75,7 @@ def test_a_killed_rank_comes_back_and_a_run_ends_the_same(home, tmp_path):
     assert not list((out / "checkpoints").glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_rank_that_raises_ends_all(tmp_path):
     begun = time.perf_counter()
     done = torchrun(2, "tests.distributed.fragile", str(tmp_path / "a"), "raise")

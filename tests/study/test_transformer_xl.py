@@ -146,6 +146,7 @@ def test_memory_helps_and_sinusoids_reach_farther_than_learned_tables(lab):
 # ------------------------------------------------------------------ (c) fragmented contexts
 
 
+@pytest.mark.slow
 def test_memory_helps_where_there_is_no_long_context(lab):
     """Shuffled lines: what is gained comes from segments that don't begin from nothing."""
     whole = lab.loss(lab.folder(MEMORY, shuffled=True), MEMORY, shuffled=True)

@@ -38,6 +38,7 @@ def _assert_near(one: Path, two: Path) -> None:
             torch.testing.assert_close(b[key], tensor, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_ranks_share_a_run_and_others_go_on_with_it(tmp_path):
     one, two, four = (tmp_path / name for name in ("one", "two", "four"))
     _gang(f"{one}:1", f"{two}:2", f"{four}:4", f"{two}:1", f"{four}:2")
