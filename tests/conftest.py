@@ -33,7 +33,7 @@ _COMMON = {
     "deadline": None,  # the first call of a kernel is slow
     "suppress_health_check": [hypothesis.HealthCheck.too_slow],
 }
-hypothesis.settings.register_profile("ci", derandomize=True, max_examples=18, **_COMMON)
+hypothesis.settings.register_profile("ci", derandomize=True, max_examples=14, **_COMMON)
 hypothesis.settings.register_profile("long", max_examples=1000, print_blob=True, **_COMMON)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
