@@ -37,6 +37,11 @@ def test_what_is_not_there_is_refused(capsys):
     assert "give 2 or more" in capsys.readouterr().err
 
 
+def test_a_place_without_a_plan_is_refused(capsys):
+    assert main(["show", "gpt2", "--device", "cpu"]) == 2
+    assert "add it, or leave them out" in capsys.readouterr().err
+
+
 def test_the_plan_of_a_model(capsys):
     assert (
         main(["show", "t5", "dim=32", "heads=2", "--plan", "--length", "16", "--device", "cpu"])

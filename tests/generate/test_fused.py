@@ -117,6 +117,12 @@ def test_a_sublayer_that_is_listened_to_stays():
     assert kinds(Static(model, fused=True)) == [False, True]
 
 
+def test_a_twin_that_is_there_is_not_made_again():
+    model = build(spec_of()).eval().to(WHERE)
+    with pytest.raises(InputError, match="a twin is made already"):
+        Static(model, fused=True, twin=Static(model).twin)
+
+
 def test_what_kernels_cannot_read_is_refused():
     with pytest.raises(InputError, match="float32, bfloat16 or float16: leave it out"):
         Static(build(spec_of()).double(), fused=True)

@@ -87,7 +87,8 @@ def place_of(args: argparse.Namespace) -> dict[str, Any]:
     there = torch.cuda.is_available()
     device = args.device or ("cuda" if there else "cpu")
     if device not in ("cpu", "cuda") or (device == "cuda" and not there):
-        raise InputError(f"--device {device}: this machine has {'cpu, cuda' if there else 'cpu'}")
+        known = "cpu or cuda" if there else "cpu alone"
+        raise InputError(f"--device {device}: this machine has {known}: give that")
     args.dtype_name = args.dtype or ("bfloat16" if device == "cuda" else "float32")
     return {"device": device, "dtype": getattr(torch, args.dtype_name)}
 
@@ -114,11 +115,12 @@ def machine() -> Iterable[tuple[str, str]]:
     """Names and values of what matters for speed."""
     import torch
 
+    from anyformer.ops.attend import FAST_BFLOAT16
+
     yield "python", platform.python_version()
     yield "torch", torch.__version__
     yield "processor", f"{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}"
-    fast = torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    yield "bfloat16 on the processor", "fast" if fast else "slow: float32 is faster"
+    yield "bfloat16 on the processor", "fast" if FAST_BFLOAT16 else "slow: float32 is faster"
     for i in range(torch.cuda.device_count()):
         told = torch.cuda.get_device_properties(i)
         yield f"GPU {i}", f"{told.name}, {told.total_memory >> 30} GiB"

@@ -7,6 +7,7 @@ import argparse
 from anyformer.cli import read
 from anyformer.cli.doctor import place_arguments, place_of, reasons
 from anyformer.cli.text import columns, in_bytes, tree
+from anyformer.errors import InputError
 from anyformer.model.census import census
 from anyformer.model.count import Count, Part, count, memory
 from anyformer.spec import Model, to_json
@@ -42,6 +43,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the model."""
+    if not args.plan and (args.device or args.dtype):
+        raise InputError("--device and --dtype are for --plan: add it, or leave them out")
     spec = read.model(args.model, args.settings)
     if args.json:
         print(to_json(spec))

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from anyformer.generate.lean import Laid, _Twin
+from anyformer.generate.lean import Laid, LeanTwin
 from anyformer.model.model import Model
 from anyformer.model.stack import Sublayer
 from anyformer.ops.rows import MOST, Norm, Pair, Rows, lacks
@@ -50,7 +50,7 @@ def fused(model: Model) -> Model:
     return made
 
 
-class _Fusing(_Twin):
+class _Fusing(LeanTwin):
     """A lean twin; sublayers that `fits` finds become `Fused`."""
 
     def __init__(self, model: Model):

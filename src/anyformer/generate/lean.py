@@ -68,12 +68,12 @@ class Laid:
 def lean(model: Model, lay: Lay = Laid, dtype: torch.dtype | None = None) -> Model:
     """The twin of a model in evaluation, its linear maps made by `lay`, in a dtype or its own."""
     with torch.no_grad():
-        made = _Twin(lay, dtype).of(model)
+        made = LeanTwin(lay, dtype).of(model)
     assert isinstance(made, Model)
     return made
 
 
-class _Twin(Twin):
+class LeanTwin(Twin):
     """A twin for evaluation, its linear maps made by `lay`, in a dtype or its own."""
 
     def __init__(self, lay: Lay, dtype: torch.dtype | None):
@@ -81,6 +81,7 @@ class _Twin(Twin):
         self.lay, self.dtype = lay, dtype
 
     def held(self, tensor: Tensor | None) -> Tensor | None:
+        """A weight or buffer in the twin's dtype."""
         if tensor is None or self.dtype is None or not tensor.is_floating_point():
             return tensor
         if id(tensor) not in self.made:
@@ -88,9 +89,11 @@ class _Twin(Twin):
         return self.made[id(tensor)]
 
     def map(self, weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """A linear map as the twin lays it out."""
         return self.lay(weight.detach(), None if bias is None else bias.detach())
 
     def dress(self, module: nn.Module, own: dict[str, Any]) -> None:
+        """Evaluation, and linear maps made anew."""
         own["training"] = False
         if isinstance(module, Attention | FeedForward):
             self._mapped(module, own)

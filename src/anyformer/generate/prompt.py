@@ -183,7 +183,7 @@ def check_prompt(model: Model, prompt: Prompt, new: int) -> None:
         model.spec.head, S.Vocabulary | S.Adaptive
     ):
         raise InputError("generate needs a model that reads tokens and has a Vocabulary head")
-    if not _causal(model.spec.stack):
+    if not looks_back(model.spec.stack):
         raise InputError("generate needs a causal model: this one's attention looks ahead")
     if ids.dim() != 2 or ids.numel() == 0:
         raise InputError(f"{name} must be ids of shape (batch, length), with one id a row at least")
@@ -196,7 +196,3 @@ def check_prompt(model: Model, prompt: Prompt, new: int) -> None:
     mask = prompt.given.get(prompt.mask_name)
     if isinstance(mask, Tensor) and mask.shape == ids.shape and not bool(mask[:, -1].all()):
         raise InputError("attention_mask hides the last id of a prompt: pad prompts on the left")
-
-
-def _causal(stack: S.Stack) -> bool:
-    return looks_back(stack)

@@ -90,8 +90,9 @@ class Static:
         self.dtype = kept_dtype(torch.bfloat16 if small else first.dtype, first.device)
         if fused and (reason := "takes no int8 weights" if small else lacks(first)):
             raise InputError(f"fused=True {reason}: leave it out")
-        if twin is None and fused:
-            twin = fused_twin(model)
+        if twin is not None and (fused or small):
+            raise InputError("a twin is made already: leave fused and weights out, or the twin")
+        twin = fused_twin(model) if fused else twin
         self.twin = twin or (lean(model, Int8, torch.bfloat16) if small else lean(model))
         self.on_gpu = first.device.type == "cuda"
         if compile and not self.on_gpu:

@@ -6,7 +6,6 @@ computed, so that an answer takes moments and little memory.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +15,7 @@ from anyformer import spec as S
 from anyformer.laws.cases import is_causal, sides
 from anyformer.laws.reduce import lower
 from anyformer.model.model import build
-from anyformer.ops.attend import BACKENDS, heard_by, refusal
+from anyformer.ops.attend import BACKENDS, Hear, heard_by, refusal
 from anyformer.ops.plan import Plan
 from anyformer.spec.position import Learned
 
@@ -53,14 +52,13 @@ def ways(
     given = {main.name: main.x, **main.beside}
     given |= {} if other is None else {other.name: other.x, **other.beside}
     given = {name: fit(x) for name, x in given.items()}
-    met: Counter[Way] = Counter()
+    met: dict[Way, None] = {}  # in order
     for work in ("train", "read"):
         model.train(work == "train")
         with torch.set_grad_enabled(work == "train"), heard_by(_into(met, work)):
-            out = model(**given)
+            model(**given)
     if is_causal(spec) and spec.encoder is None and isinstance(spec.embed.source, S.Tokens):
         _one_more(model, given, met)
-    del out
     return [*met]
 
 
@@ -70,18 +68,20 @@ def length_of(spec: S.Model) -> int:
     return position.length if isinstance(position, Learned) else LENGTH
 
 
-def _into(met: Counter[Way], work: str):  # noqa: ANN202 - a listener
+def _into(met: dict[Way, None], work: str) -> Hear:
+    """A listener that notes the ways of some work."""
+
     def hear(name: str, q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> None:
         before = [*BACKENDS][: [*BACKENDS].index(name)]
         told = tuple((other, refusal(other, q, k, v, plan) or SLOWER) for other in before)
         asks = ", ".join(sorted(plan.needs().values())) or "nothing"
-        met[Way(work, asks, q.shape[2], k.shape[2], name, told)] += 1
+        met[Way(work, asks, q.shape[2], k.shape[2], name, told)] = None
 
     return hear
 
 
 @torch.no_grad()
-def _one_more(model: torch.nn.Module, given: dict[str, Tensor], met: Counter[Way]) -> None:
+def _one_more(model: torch.nn.Module, given: dict[str, Tensor], met: dict[Way, None]) -> None:
     """One more token after all but the last, which a cache keeps."""
     most = {name: x[:, :-1] for name, x in given.items()}
     last = {name: x[:, -1:] for name, x in given.items()}
