@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from anyformer.ops import flex
 from anyformer.ops.attend import attend
 from anyformer.ops.flex import block_mask
 from anyformer.ops.mask import Blocks, Causal, Documents, Padding, Prefix, Window
@@ -78,3 +79,15 @@ def test_block_masks_are_made_once():
         padding, shape, 0, 0, device
     )
     assert one.sparsity() > 20  # blocks above the diagonal are left out
+
+
+def test_no_kind_of_plan_is_one_too_many_to_compile(monkeypatch):
+    """Torch compiles a function eight times by itself, and then runs it as it is."""
+    counts, before = torch._dynamo.utils.counters["stats"], torch._dynamo.config.recompile_limit
+    made = torch.compile(lambda x, kind: x * kind, backend="eager", dynamic=False)
+    monkeypatch.setattr(flex, "_compiled", lambda: made)
+    start = counts["unique_graphs"]
+    for kind in range(2, 2 + before + 5):
+        assert flex._fused(torch.ones(3), kind=kind).eq(kind).all()
+    assert counts["unique_graphs"] - start == before + 5
+    assert torch._dynamo.config.recompile_limit == before

@@ -104,5 +104,8 @@ def gaps(case: Case, backend: str) -> dict[str, float]:
     exact = case.results(eager, given, torch.float64)
     ours = case.results(lambda q, k, v, p: attend(q, k, v, p, backend), given, case.dtype)
     assert all(t.isfinite().all() for t in ours.values())
-    far = lambda a, b: ((a.double() - b).norm() / b.norm().clamp(min=1e-9)).item()
+    # Some gradients are sums that cancel, of top-1 down to nothing: what is summed is of the size
+    # of the gradient of v.
+    least = 0.03 * exact["v"].norm().item()
+    far = lambda a, b: ((a.double() - b).norm() / b.norm().clamp(min=least)).item()
     return {name: far(ours[name], exact[name]) for name in exact}

@@ -9,6 +9,7 @@ import pytest
 
 from anyformer.errors import InputError
 from anyformer.study.pool import above
+from anyformer.study.reading import promising, read
 from anyformer.study.results import Point
 from anyformer.study.stats import holm, interval, judge
 from tests.study.fake import arm, changed, many, run, study, table
@@ -309,3 +310,12 @@ def test_other_scores_can_be_judged():
     results = dataclasses.replace(study(), score="accuracy", lower=False)
     assert judge(results).of("rotary").verdict == "helps"
     assert isinstance(results.outcomes[0].points[0], Point)
+
+
+def test_a_rate_counts_once_it_has_as_many_seeds_as_any():
+    """One that was lucky with the first seed alone isn't read, but may be worth going on with."""
+    found = table({"a": {0.001: [2.0, 2.1, 7.0], 0.003: [2.2, None, None]}})
+    assert read(found, "a").lr == 0.001 and promising(found, "a") == 0.003
+    lost = changed(found, "a", 1, 0.003, status="diverged")
+    assert promising(lost, "a") == 0.001
+    assert promising(table({"a": {0.001: [None]}}), "a") is None

@@ -7,8 +7,9 @@ import pytest
 from anyformer.errors import StudyError
 from anyformer.study import engine, plan, work
 from anyformer.study.nodes import FlopBudget, Match, StepBudget, Study, Variant, check
+from anyformer.study.reading import read
 from anyformer.study.results import Arm, from_json, to_json
-from anyformer.study.run import begun, opened, run
+from anyformer.study.run import Standing, begun, opened, run
 from anyformer.study.stats import judge
 from anyformer.train.settings import Settings
 from tests.study import fake
@@ -208,4 +209,25 @@ def test_a_study_stops_in_time(tmp_path, monkeypatch):
     found = run(study, tmp_path, 1, minutes=0.0)
     assert not heard and {o.status for o in found.outcomes} == {"waiting"}
     run(study, tmp_path, 1, minutes=5.0)
-    assert len(heard) == 2 and (tmp_path / "results.json").is_file()
+    assert len(heard) == 1 and (tmp_path / "results.json").is_file()  # no rate has ended well
+
+
+def test_a_rate_that_other_seeds_do_not_stand_gives_way_to_the_next(tmp_path, monkeypatch):
+    """The rate that is best with the first seed fails with the last one."""
+    scores = {(1e-3, 0): 2.0, (1e-3, 1): 2.1, (1e-3, 2): 7.0, (5e-4, 0): 2.2}
+    study = replace(STUDY, variants=STUDY.variants[:2], rates=(2e-4, 5e-4, 1e-3), tune="first")
+    study = replace(study, seeds=(0, 1, 2))
+    starts = []
+
+    def results(now):
+        trials = [work.kept(now.home, key) for key in now.keys]
+        runs = [fake.run(t.variant, t.seed, t.lr, scores.get((t.lr, t.seed), 2.5)) for t in trials]
+        empty = fake.table({v.name: {} for v in study.variants})
+        return replace(empty, seeds=study.seeds, rates=study.rates, outcomes=tuple(runs))
+
+    monkeypatch.setitem(engine.ENGINES, "local", lambda home, keys, *_: starts.append(len(keys)))
+    monkeypatch.setattr(Standing, "results", results)
+    found = run(study, tmp_path, 1)
+    assert starts == [6, 10, 14]  # three rates; two more seeds of the best; the same of the next
+    chosen = read(found, study.variants[0].name)
+    assert chosen.lr == 5e-4 and chosen.values == {0: 2.2, 1: 2.5, 2: 2.5} and not chosen.edge

@@ -15,6 +15,8 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from anyformer.ops.mask import Mask
 from anyformer.ops.plan import Plan
 
+NARROWEST = 16  # channels of a head that its kernels for a GPU take
+KINDS = 512  # of masks, changes and shapes in one process, each compiled for itself
 WIDE = 128  # channels from which tiles and tables together outgrow a GPU's shared memory, but
 FEWER: Any = {"num_stages": 2}  # for fewer tiles that are loaded ahead
 
@@ -26,6 +28,8 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
         return "has no backward pass on a CPU"
     if q.is_cuda and q.dtype == torch.float64:
         return "has no float64 on a GPU"
+    if q.is_cuda and q.shape[-1] < NARROWEST:
+        return f"has no heads narrower than {NARROWEST} on a GPU"
     if isinstance(plan.start, Tensor):
         return "lays its blocks for positions that the host knows"
     if v.shape[-1] > q.shape[-1]:
@@ -43,7 +47,7 @@ def flex(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     seen = None
     if plan.mask is not None:
         seen = block_mask(plan.mask, (*q.shape[:3], k.shape[2]), plan.start, plan.lead, q.device)
-    run = _compiled() if q.is_cuda else _unfused
+    run = _fused if q.is_cuda else _unfused
     out = run(
         q.contiguous(),
         k.contiguous(),
@@ -61,6 +65,17 @@ def flex(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
 @functools.cache
 def _compiled() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=False)
+
+
+def _fused(*args: Any, **options: Any) -> Any:
+    """Beyond a few kinds torch would give up and hold whole score matrices: here it may not."""
+    if torch.compiler.is_compiling():  # part of a larger graph, which is compiled as a whole
+        return _compiled()(*args, **options)
+    from torch._dynamo import config  # a second that others need not wait
+
+    many: dict[str, Any] = {"recompile_limit": KINDS, "accumulated_recompile_limit": KINDS}
+    with config.patch({**many, "fail_on_recompile_limit_hit": True}):
+        return _compiled()(*args, **options)
 
 
 def _unfused(*args: Any, **options: Any) -> Any:

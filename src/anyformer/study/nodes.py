@@ -84,7 +84,8 @@ class Study:
     match: Match | None = None
     seeds: tuple[Natural, ...] = (0, 1, 2)
     rates: tuple[Above, ...] = ()  # a grid of learning rates; (): that of the settings
-    # all: every rate with every seed; first: with the first seed, the others run the best one
+    # all: every rate with every seed; first: with the first seed, then the best with the others,
+    # and the next one too where their mean is worse than that one was with the first
     tune: Literal["all", "first"] = "all"
     evaluations: Positive = 10
     rows: Positive | None = None  # validation rows; None: all

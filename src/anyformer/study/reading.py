@@ -85,19 +85,31 @@ def _seeds(runs: Iterable[Outcome]) -> dict[float, tuple[int, ...]]:
     return {lr: tuple(sorted(seeds)) for lr, seeds in sorted(found.items())}
 
 
+def promising(results: Results, variant: str) -> float | None:
+    """The rate to go on with: fewest seeds diverged, then the best mean of the seeds that it has.
+
+    It may have been run with fewer seeds than another one. None where no run has ended well.
+    """
+    lost = _seeds(run for run in results.of(variant) if diverged(run, results.score))
+    rates = {run.lr for run in results.of(variant)}
+    values = {lr: finals(results, variant, lr).values() for lr in rates}
+    sign = 1 if results.lower else -1
+    order = lambda lr: (len(lost.get(lr, ())), sign * statistics.fmean(values[lr]), lr)
+    return min((lr for lr in sorted(rates) if values[lr]), key=order, default=None)
+
+
 def _best(
     by_rate: dict[float, dict[int, float]], lost: dict[float, tuple[int, ...]], lower: bool
 ) -> float | None:
-    """The best of the rates at which the fewest seeds diverged, over seeds they have in common."""
+    """The best of the rates that were run with most seeds and at which the fewest diverged."""
     found = {lr: values for lr, values in by_rate.items() if values}
     if not found:
         return None
+    ended = {lr: len(values) + len(lost.get(lr, ())) for lr, values in found.items()}
+    found = {lr: values for lr, values in found.items() if ended[lr] == max(ended.values())}
     fewest = min(len(lost.get(lr, ())) for lr in found)
     found = {lr: values for lr, values in found.items() if len(lost.get(lr, ())) == fewest}
     common = set.intersection(*(set(values) for values in found.values()))
-    if not common:  # unfinished: only the rates that are furthest can be compared
-        most = max(map(len, found.values()))
-        found = {lr: values for lr, values in found.items() if len(values) == most}
     sign = 1 if lower else -1
 
     def mean(lr: float) -> float:

@@ -25,6 +25,7 @@ from anyformer.study import engine, plan, work
 from anyformer.study.gather import RESULTS, STUDY, results_of, study_of
 from anyformer.study.nodes import StepBudget, Study, TimeBudget, check, rates_of
 from anyformer.study.plan import Ground, Trial
+from anyformer.study.reading import promising
 from anyformer.study.results import Arm, Results, to_json
 from anyformer.train import log
 from anyformer.train.ranks import device_of
@@ -84,8 +85,7 @@ def run(
     start = lambda: engine.ENGINES[by](folder, now.keys, many, heard)
     with suppress(_TimeUpError):
         start()
-        if study.tune == "first" and len(rates_of(study)) > 1:
-            _add(now, tuned(now))
+        while study.tune == "first" and _add(now, tuned(now)):
             start()
     found = now.results()
     write(folder / RESULTS, to_json(found))
@@ -151,27 +151,27 @@ def opened(home: str | os.PathLike[str]) -> Results:
     return results_of(folder, study, arms, keys, more)
 
 
-def _add(now: Standing, trials: Sequence[Trial]) -> None:
+def _add(now: Standing, trials: Sequence[Trial]) -> bool:
+    """Plan runs, those that are planned already left out; whether there was one more."""
+    before = len(now.keys)
     for trial in trials:
         if trial.key not in now.keys:
             work.keep(now.home, trial)
             now.keys.append(trial.key)
     work.plan(now.home, now.keys)
+    return len(now.keys) > before
 
 
 def tuned(now: Standing) -> list[Trial]:
-    """The runs of the other seeds, each variant with the rate that was best with the first."""
+    """The other seeds of each variant at its most promising rate.
+
+    Where the mean of a rate's seeds turns out worse than another rate is so far, that one is next.
+    """
     found, study = now.results(), now.study
-    best: dict[str, float] = {}
-    for arm in now.arms:
-        ended = [o for o in found.of(arm.name) if o.status == "done" and o.points]
-        if not ended:
-            continue  # all diverged: there is no rate to go on with
-        sign = 1 if study.lower else -1
-        best[arm.name] = min(ended, key=lambda o: sign * o.points[-1].scores[study.score]).lr
-    order = [arm for arm in plan.longest_first(now.arms) if arm.name in best]
-    made = lambda arm, seed: plan.trial(study, now.ground, arm, seed, best[arm.name])
-    return [made(arm, seed) for seed in study.seeds[1:] for arm in order]
+    best = [(arm, promising(found, arm.name)) for arm in plan.longest_first(now.arms)]
+    rates = [(arm, lr) for arm, lr in best if lr is not None]  # None: all diverged
+    made = lambda arm, seed, lr: plan.trial(study, now.ground, arm, seed, lr)
+    return [made(arm, seed, lr) for seed in study.seeds[1:] for arm, lr in rates]
 
 
 def probed(study: Study, home: Path, ground: Ground, specs: dict[str, Model], jobs: int) -> float:
