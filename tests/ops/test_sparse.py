@@ -12,7 +12,14 @@ from anyformer.ops import weigh as W
 from anyformer.ops.attend import attend, choose, refusal
 from anyformer.ops.mask import Causal, Documents, Padding
 from anyformer.ops.plan import Plan
-from tests.ops.tile_cases import GPU, WHERE, Case, gaps, small_tiles
+from tests.ops.tile_cases import (
+    GPU,
+    WHERE,
+    Case,
+    assert_as_exact_as_can_be,
+    gaps,
+    small_tiles,
+)
 
 pytest.importorskip("triton", reason="sparse: Triton isn't installed")
 
@@ -91,8 +98,7 @@ def test_random_shapes_on_a_gpu(seed: int) -> None:
         # in 16 bits scores round otherwise than in float64, and another one may be the k-th
         dtype=draw.choice([torch.float32, torch.bfloat16]) if entmax else torch.float32,
     )
-    found = gaps(case, "sparse")
-    assert max(found.values()) < (1e-5 if case.dtype == torch.float32 else 1e-2), (case, found)
+    assert_as_exact_as_can_be(case, "sparse")
 
 
 @pytest.mark.parametrize("weigh", [top(3), W.entmax15])

@@ -98,9 +98,11 @@ class Case:
         return {"out": out.detach(), **dict(zip(leaves, found, strict=True))}
 
 
-def gaps(case: Case, backend: str) -> dict[str, float]:
+def gaps(
+    case: Case, backend: str, given: dict[str, torch.Tensor] | None = None
+) -> dict[str, float]:
     """How far kernels are from eager in float64, relative, for the output and each gradient."""
-    given = {n: t.to(case.dtype) for n, t in case.tensors().items()}
+    given = given or {n: t.to(case.dtype) for n, t in case.tensors().items()}
     exact = case.results(eager, given, torch.float64)
     ours = case.results(lambda q, k, v, p: attend(q, k, v, p, backend), given, case.dtype)
     assert all(t.isfinite().all() for t in ours.values())
@@ -109,3 +111,13 @@ def gaps(case: Case, backend: str) -> dict[str, float]:
     least = 0.03 * exact["v"].norm().item()
     far = lambda a, b: ((a.double() - b).norm() / b.norm().clamp(min=least)).item()
     return {name: far(ours[name], exact[name]) for name in exact}
+
+
+def assert_as_exact_as_can_be(case: Case, backend: str) -> None:
+    """A relative error of 1e-5 in float32 and 1e-2 in 16 bits, or half of what eager has there."""
+    given = {n: t.to(case.dtype) for n, t in case.tensors().items()}
+    found, limit = gaps(case, backend, given), 1e-5 if case.dtype == torch.float32 else 1e-2
+    if max(found.values()) < limit:
+        return
+    plain = gaps(case, "eager", given)
+    assert all(found[n] < max(limit, plain[n] / 2) for n in found), (case, found, plain)

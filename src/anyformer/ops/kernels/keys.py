@@ -13,6 +13,8 @@ from anyformer.ops.kernels.tile import (
     LOG2E,
     bounds_of,
     dot,
+    end,
+    far_key,
     far_query,
     hidden,
     near_score,
@@ -100,6 +102,10 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
         above = tl.full((F.N,), 0.0, tl.float32)
         for side in tl.static_range(3):  # beyond the high end, between, beyond the low end
             if side == 1 or (side == 0 and F.right) or (side == 2 and F.left):
+                whole = tl.full((F.N,), 0.0, tl.float32)
+                row = 0 if side == 2 else site.high - site.low
+                if side != 1:
+                    ours = far_key(k, extra, h, row, F)
                 for t in range(bounds[side], bounds[side + 1]):
                     m0 = t * F.M
                     q, grad, lse, delta, bound = asked(q_, grads, extra, (b, h, m0), site, F)
@@ -108,26 +114,29 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                     if side == 1:
                         s = near_score(k, q, extra, h, away, least, site, F, True)
                     else:
-                        row = 0 if side == 2 else site.high - site.low
-                        far, factor, plus = far_query(q, extra, h, row, site, F)
-                        s = dot(k, tl.trans(far)) * factor + plus[None, :]
+                        s = dot(k, tl.trans(q)) * (site.scale * LOG2E) + ours[:, None]
+                        s += far_query(q, extra, h, row, site, F)[None, :]
                     s = hidden(s, away, first + n[:, None], keep, site, F, side == 1)
                     p, steep = weights(s, lse[None, :], bound[None, :], F)
                     dv += dot(p.to(grad.dtype), grad)
                     ds = steep * (dot(v, tl.trans(grad)) - delta[None, :])
+                    dk += dot(ds.to(q.dtype), q)
                     if F.key and side != 1:
-                        more += dot(ds.to(q.dtype), far)
-                    else:
-                        dk += dot(ds.to(q.dtype), q)
-                    if F.key:
-                        if side == 1:
-                            tt = tl.arange(0, F.M + F.N)
-                            by_row = spread(ds, n[:, None] + (F.M - 1) - tt[None, :], F.M, 1)
-                            more += dot(by_row.to(q.dtype), table(extra[2], h, least, site, F))
-                        if F.left and side != 0:
+                        whole += tl.sum(ds, 1)
+                    if F.key and side == 1:
+                        tt = tl.arange(0, F.M + F.N)
+                        by_row = spread(ds, n[:, None] + (F.M - 1) - tt[None, :], F.M, 1)
+                        more += dot(by_row.to(q.dtype), table(extra[2], h, least, site, F))
+                        if F.left:
                             below += tl.sum(tl.where(away <= site.low, ds, 0.0), 1)
-                        if F.right and side != 2:
+                        if F.right:
                             above += tl.sum(tl.where(away >= site.high, ds, 0.0), 1)
+                if F.key and side != 1:
+                    more += whole[:, None] * end(extra[2], h, row, F).to(tl.float32)[None, :]
+                if side == 2:
+                    below += whole
+                if side == 0:
+                    above += whole
         if F.key and F.left:
             tl.store(place(grads[6], b, h, first) + n, below, mask=n < left)
         if F.key and F.right:

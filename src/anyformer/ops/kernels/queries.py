@@ -15,6 +15,7 @@ from anyformer.ops.kernels.tile import (
     bounds_of,
     dot,
     end,
+    far_key,
     far_query,
     hidden,
     key_range,
@@ -96,7 +97,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
         if side == 1 or (side == 0 and F.left) or (side == 2 and F.right):
             if side != 1:
                 row = 0 if side == 0 else site.high - site.low
-                far, factor, plus = far_query(q, extra, h, row, site, F)
+                plus = far_query(q, extra, h, row, site, F)
             whole = tl.full((F.M,), 0.0, tl.float32)
             for t in range(bounds[side], bounds[side + 1]):
                 p0 = t * F.N
@@ -107,7 +108,8 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 if side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
-                    s = dot(far, tl.trans(k)) * factor + plus[:, None]
+                    s = dot(q, tl.trans(k)) * (site.scale * LOG2E) + plus[:, None]
+                    s += far_key(k, extra, h, row, F)[None, :]
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 ds = score_grad(s, v, grad, stats, F)
                 acc += dot(ds.to(k.dtype), k)

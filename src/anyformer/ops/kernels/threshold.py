@@ -20,6 +20,7 @@ from anyformer.ops.kernels.tile import (
     LOG2E,
     TOP,
     dot,
+    far_key,
     far_query,
     hidden,
     key_range,
@@ -86,7 +87,7 @@ def sweep(state, given, scene, F: tl.constexpr, C: tl.constexpr, PASS: tl.conste
         if side == 1 or (side == 0 and F.left) or (side == 2 and F.right):
             if side != 1:
                 row = 0 if side == 0 else site.high - site.low
-                far, factor, more = far_query(q, extra, h, row, site, F)
+                more = far_query(q, extra, h, row, site, F)
             for t in range(bounds[side], bounds[side + 1]):
                 p0 = t * F.N
                 k = rows(k_, place(k_, b, g, site.lead + p0), site.keys - p0, F.N, F.D, F.BD)
@@ -95,7 +96,8 @@ def sweep(state, given, scene, F: tl.constexpr, C: tl.constexpr, PASS: tl.conste
                 if side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
-                    s = dot(far, tl.trans(k)) * factor + more[:, None]
+                    s = dot(q, tl.trans(k)) * (site.scale * LOG2E) + more[:, None]
+                    s += far_key(k, extra, h, row, F)[None, :]
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 state = meet(state, s, given, F, C, PASS)
     return state

@@ -179,19 +179,27 @@ def key_range(first, site, F: tl.constexpr):
 
 @triton.jit
 def far_query(q, tables, h, row, site, F: tl.constexpr):
-    """How queries meet all keys beyond an end: q, its factor, and what each row adds."""
+    """What queries add to all scores beyond an end, (M,): bias, and q by that row of the table."""
     more = tl.full((F.M,), 0.0, tl.float32)
     if F.bias:
         more += tl.load(tables[0].at + tl.cast(h, tl.int64) * tables[0].h + row + site.pad)
     if F.query:
         last = end(tables[1], h, row, F).to(tl.float32)
         more += tl.sum(q.to(tl.float32) * last[None, :], 1) * LOG2E
-    factor = site.scale * LOG2E
+    return more
+
+
+@triton.jit
+def far_key(k, tables, h, row, F: tl.constexpr):
+    """What keys add to all scores beyond an end, (N,).
+
+    It could be part of the queries, as q + row, but in 16 bits a short q would be lost there.
+    """
+    more = tl.full((F.N,), 0.0, tl.float32)
     if F.key:
         last = end(tables[2], h, row, F).to(tl.float32)
-        q = (q.to(tl.float32) * site.scale + last[None, :]).to(q.dtype)
-        factor = factor * 0 + LOG2E
-    return q, factor, more
+        more += tl.sum(k.to(tl.float32) * last[None, :], 1) * LOG2E
+    return more
 
 
 @triton.jit
