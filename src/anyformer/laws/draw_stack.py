@@ -37,6 +37,7 @@ class Shape:
     first_apart: bool = False  # untied positions take no other relative ones beside them
     talks: bool = True  # heads may be mixed before the weights
     reversible: bool = False
+    short: bool = False  # two layers, for what is read by another model: those take the time
     apart: S.Disentangled | None = None  # what attentions do with the stack's distances
     options: tuple[tuple[str, Any], ...] = ()  # of every attention
 
@@ -268,7 +269,7 @@ def draw_stack(pick: Pick, shape: Shape, norm: Callable) -> S.Stack:
         "layer_dropout": 0.0 if shape.reversible else pick(0.0, 0.1),
         "blank": not shape.reversible and pick(False, False, True),
         "own": draw_own(pick, (block, *others)),
-        **draw_schedule(pick, block, bool(others)),
+        **({"depth": 2} if shape.short else draw_schedule(pick, block, bool(others))),
     }
     if not shape.reversible:
         options["schedule"] = draw_ends(pick, options.get("schedule", S.Plain()), norm)

@@ -13,6 +13,7 @@ from multiprocessing import get_context
 import torch
 
 from anyformer import spec as S
+from anyformer.laws.cases import sharing
 from anyformer.laws.check import Finding, broken
 from anyformer.laws.crossed import crossed
 from anyformer.laws.shrink import shrunk
@@ -79,14 +80,11 @@ def try_laws(names: Sequence[str], seeds: Sequence[int]) -> Tally:
     tally = Tally()
     for seed in seeds:
         spec = spec_of(seed)
-        for name in names:
-            law = LAWS[name]
-            if (seed % law.share) > 1 or not law.applies(spec):
-                continue
-            tally.tried[name] += 1
-            finding = broken(name, spec, (seed,))
-            if finding is not None:
-                tally.found.append(plainest(finding))
+        said = [name for name in names if seed % LAWS[name].share < 2 and LAWS[name].applies(spec)]
+        with sharing():
+            found = [broken(name, spec, (seed,)) for name in said]
+        tally.tried.update(said)
+        tally.found += [plainest(finding) for finding in found if finding is not None]
     return tally
 
 

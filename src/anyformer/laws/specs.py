@@ -154,7 +154,8 @@ def fitting(pick: Pick, head: S.Head | None, embed: S.Embed, stack: S.Stack) -> 
 def draw_encoder(pick: Pick, kind: str) -> S.Model:
     """A model that is read by another one."""
     dim = pick(8, 12)
-    stack = draw_stack(pick, Shape(dim=dim, causal=pick(False, False, True)), draw_norm)
+    shape = Shape(dim=dim, causal=pick(False, False, True), short=pick(True, True, False))
+    stack = draw_stack(pick, shape, draw_norm)
     return S.Model(dim=dim, embed=draw_embed(pick, kind), stack=stack)
 
 
