@@ -92,7 +92,9 @@ def test_specs_are_shrunk_to_what_matters():
 
 def test_what_breaks_is_found_shrunk_kept_and_tried_again(tmp_path, monkeypatch):
     sees_the_next(monkeypatch)
-    monkeypatch.setattr("anyformer.laws.many.spec_of", lambda seed: plain(gate="glu", **EAGER))
+    monkeypatch.setattr(
+        "anyformer.laws.many.spec_of", lambda seed: (plain(gate="glu", **EAGER), "drawn")
+    )
     tally = try_laws(["1 causal"], range(2))
     assert tally.tried["1 causal"] == 2 and tally.found
     found = plainest(tally.found[0])

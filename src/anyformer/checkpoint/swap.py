@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import logging
 
-import torch
-
 from anyformer import spec as S
 from anyformer.checkpoint.conversions import Piece, convert
-from anyformer.checkpoint.fill import restore_constants
+from anyformer.checkpoint.fill import empty, restore_constants
 from anyformer.checkpoint.pairs import Choose
 from anyformer.checkpoint.report import Report
 from anyformer.checkpoint.work import Work
-from anyformer.model.model import Model, build
+from anyformer.model.model import Model
 
 log = logging.getLogger("anyformer")
 
@@ -28,8 +26,7 @@ def swap(model: Model, spec: S.Model, *, share: bool = False, choose: Choose = "
     that are kept are the old model's own tensors. Layers that become one that is shared are
     averaged, or `choose` takes one of them: stepwise or lower (arXiv:2410.20672).
     """
-    with torch.device("meta"):
-        new = build(spec)
+    new = empty(spec)
     work = Work(model, new, choose)
     made: dict[str, Piece] = {}
     for prefix, part in work.parts():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from anyformer import spec as S
-from anyformer.laws.broken import all_same, same
+from anyformer.laws.broken import all_same, same_each
 from anyformer.laws.cases import Case, case, each, pooled
 from anyformer.laws.padding import gradients, packs, weighed
 from anyformer.ops import attend as attend_ops
@@ -20,6 +21,7 @@ from anyformer.ops import relative as relative_ops
 
 FEW_SCORES = 40  # of one block: rows and queries are split
 FEW_QUERIES = 3
+OTHERS = ("sdpa", "chunked")  # beside eager
 
 
 @contextmanager
@@ -33,18 +35,27 @@ def replaced(module: ModuleType, **values: Any) -> Iterator[None]:
         vars(module).update(before)
 
 
+@dataclass
+class Ran:
+    """Which backends ran, in order, and which of OTHERS would have taken some of the work."""
+
+    names: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+
+
 @contextmanager
-def preferring(name: str) -> Iterator[list[str]]:
+def preferring(name: str) -> Iterator[Ran]:
     """Within it, every attention that a backend takes runs on it, every other one on eager.
 
-    Yields the list of the backends that ran. Blocks of `chunked` are tiny, so that there are many.
+    Yields what ran. Blocks of `chunked` are tiny, so that there are many.
     """
-    ran: list[str] = []
+    ran = Ran()
 
     def choose(q: Tensor, k: Tensor, v: Tensor, plan: attend_ops.Plan, backend: str) -> str:
-        takes = attend_ops.refusal(name, q, k, v, plan) is None
-        ran.append(name if takes else "eager")
-        return ran[-1]
+        takes = lambda other: attend_ops.refusal(other, q, k, v, plan) is None
+        ran.others += [other for other in OTHERS if other not in ran.others and takes(other)]
+        ran.names.append(name if takes(name) else "eager")
+        return ran.names[-1]
 
     small = {"SCORES": FEW_SCORES, "QUERIES": FEW_QUERIES, "FEWEST": FEW_QUERIES}
     with (
@@ -59,25 +70,31 @@ def law_backends(spec: S.Model, seed: int) -> None:
     """5: sdpa and chunked give the outputs and all gradients of eager, with padding or without."""
     c = case(spec, seed)
     masks = _masks(c)
-    outputs, wanted = _run(c, "eager", masks)
-    for name in ("sdpa", "chunked"):
-        found, grads = _run(c, name, masks)
+    with preferring("eager") as ran:
+        outputs, wanted = _run(c, masks)
+    for name in ran.others:
+        with preferring(name):
+            found, grads = _run(c, masks)
         all_same(found, outputs, name)
-        for key, gradient in wanted.items():
-            same(grads[key], gradient, f"gradient of {key} by {name}")
+        same_each(grads, wanted, f"gradient of {{}} by {name}")
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def law_backends_cached(spec: S.Model, seed: int) -> None:
     """5: every backend continues from a cache as eager does."""
     c = case(spec, seed)
     at = c.rng.randrange(1, c.length)
-    answers = {}
-    for name in ("eager", "sdpa", "chunked"):
+    with preferring("eager") as ran:
+        wanted = _continued(c, at)
+    for name in ran.others:
         with preferring(name):
-            past = c(at=slice(0, at), use_cache=True).past_key_values
-            answers[name] = each(c(at=slice(at, None), past_key_values=past))
-        all_same(answers[name], answers["eager"], f"{name} after a cache")
+            all_same(_continued(c, at), wanted, f"{name} after a cache")
+
+
+def _continued(c: Case, at: int) -> list[Tensor]:
+    """Answers from a position on, what is before it in a cache."""
+    past = c(at=slice(0, at), use_cache=True).past_key_values
+    return each(c(at=slice(at, None), past_key_values=past))
 
 
 @torch.no_grad()
@@ -111,8 +128,7 @@ def _outputs(c: Case, masks: dict[str, Tensor]) -> list[Tensor]:
     return [*each(out), *pooled(out)]
 
 
-def _run(c: Case, name: str, masks: dict[str, Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Outputs and gradients with a backend where it can."""
-    with preferring(name):
-        outputs = _outputs(c, masks)
-        return [t.detach() for t in outputs], gradients(c, weighed(outputs))
+def _run(c: Case, masks: dict[str, Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """Outputs and gradients."""
+    outputs = _outputs(c, masks)
+    return [t.detach() for t in outputs], gradients(c, weighed(outputs))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ def same(found: Tensor, wanted: Tensor, what: str) -> None:
     """Raise unless two tensors agree up to rounding."""
     shapes = tuple(found.shape), tuple(wanted.shape)
     holds(found.shape == wanted.shape, f"{what}: of shape {shapes[0]}, not {shapes[1]}")
-    if not found.numel():
+    if _near(found, wanted):
         return
     numbers = bool(torch.isfinite(found).all() and torch.isfinite(wanted).all())
     holds(numbers, f"{what}: not finite")
@@ -42,6 +42,31 @@ def same(found: Tensor, wanted: Tensor, what: str) -> None:
     off = (found - wanted).abs().max().item()
     if off > limit:
         raise BrokenError(what, off, limit)
+
+
+def _near(found: Tensor, wanted: Tensor) -> bool:
+    """Whether two tensors agree within the least limit; one with what is no number never does."""
+    return not found.numel() or bool((found - wanted).abs().max() <= CLOSE)
+
+
+def same_each(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], what: str) -> None:
+    """Raise unless tensors of the same names agree up to rounding; `what` takes the name."""
+    pairs = [(found[name], tensor) for name, tensor in wanted.items()]
+    if all(a.shape == b.shape for a, b in pairs):  # at once, since there are many small ones
+        flat = [torch.cat([t.flatten() for t in side]) for side in zip(*pairs, strict=True)]
+        if not flat or _near(flat[0], flat[1]):
+            return
+    for name, tensor in wanted.items():
+        same(found[name], tensor, what.format(name))
+
+
+def finite_each(found: Mapping[str, Tensor], what: str) -> None:
+    """Raise unless every number of some named tensors is one; `what` takes the name."""
+    whole = torch.cat([tensor.flatten() for tensor in found.values()]) if found else torch.zeros(1)
+    if bool(torch.isfinite(whole).all()):
+        return
+    for name, tensor in found.items():
+        finite([tensor], what.format(name))
 
 
 def all_same(found: list[Tensor], wanted: list[Tensor], what: str) -> None:

@@ -6,6 +6,9 @@ Letters: B rows, N positions of the sequence that the main stack reads, M of the
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,6 +57,7 @@ class Case:
     main: Side
     other: Side | None
     rng: random.Random = field(repr=False)
+    known: dict[str, Any] = field(default_factory=dict, repr=False)  # of this model and these rows
 
     @property
     def length(self) -> int:
@@ -67,12 +71,58 @@ class Case:
             given |= self.other.part(rows, slice(None))
         return self.model(**{**given, **more})
 
+    def once(self, name: str, make: Callable[[], Any]) -> Any:
+        """What `make` gives; of the same model and rows it is asked for once."""
+        if name not in self.known:
+            self.known[name] = make()
+        return self.known[name]
+
+    def plain(self) -> list[Tensor]:
+        """All answers to the whole rows as they were drawn, without gradients, computed once."""
+        return self.once("plain", lambda: answers(self))
+
+
+@dataclass
+class Kept:
+    """What laws share of one spec."""
+
+    models: dict[Any, tuple[Model, Tensor]] = field(default_factory=dict)  # and the state of torch
+    known: dict[Any, dict[str, Any]] = field(default_factory=dict)
+
+
+KEPT: ContextVar[Kept | None] = ContextVar("KEPT", default=None)
+
+
+@contextmanager
+def sharing() -> Iterator[None]:
+    """Within it, laws that ask for the same spec and seed have one model, and say a pass once.
+
+    Weights and rows are those that each law would have drawn alone.
+    """
+    before = KEPT.set(Kept())
+    try:
+        yield
+    finally:
+        KEPT.reset(before)
+
 
 NAMES = {S.Tokens: "input_ids", S.Patches: "pixel_values", S.Values: "input_values"}
 
 
 def perturbed(spec: S.Model, seed: int) -> Model:
     """The model of a spec, in evaluation and float64, no weight at its start."""
+    kept = KEPT.get()
+    if kept is None:
+        return _drawn(spec, seed)
+    if (spec, seed) not in kept.models:
+        kept.models[spec, seed] = _drawn(spec, seed), torch.get_rng_state()
+    model, state = kept.models[spec, seed]
+    torch.set_rng_state(state)
+    return model.eval() if model.training else model
+
+
+@torch.inference_mode(False)
+def _drawn(spec: S.Model, seed: int) -> Model:
     torch.manual_seed(seed)
     model = build(spec).double().eval()
     with torch.no_grad():
@@ -83,10 +133,18 @@ def perturbed(spec: S.Model, seed: int) -> Model:
 
 def case(spec: S.Model, seed: int, rows: int = 2, length: int | None = None) -> Case:
     """A model and random inputs; a row never has the same token twice, so that scores differ."""
-    rng = random.Random(seed)
+    kept, rng = KEPT.get(), random.Random(seed)
+    known = {} if kept is None else kept.known.setdefault((spec, seed, rows, length), {})
     length = length or rng.choice((9, 6, 12))
     model = perturbed(spec, seed)
-    return Case(spec, model, *sides(spec, rows, length, rng.choice((5, 8))), rng)
+    return Case(spec, model, *sides(spec, rows, length, rng.choice((5, 8))), rng, known)
+
+
+def twin(model: Model, spec: S.Model) -> Model:
+    """A model of another spec with the same weights, in evaluation."""
+    other = Model(spec).double().eval()
+    other.load_state_dict(model.state_dict())
+    return other
 
 
 def sides(spec: S.Model, rows: int, length: int, beside: int) -> tuple[Side, Side | None]:
@@ -149,6 +207,14 @@ def pooled(out: Output) -> list[Tensor]:
     """The answers that have one row for a whole sequence, (B, …)."""
     found = [out.pooler_output, out.logits, out.seq_relationship_logits, out.sop_logits]
     return [t for t in found if t is not None and t.dim() == 2]
+
+
+@torch.inference_mode()
+def answers(c: Case, model: Model | None = None) -> list[Tensor]:
+    """All answers to the whole rows of a case, those of each block too where there are any."""
+    hidden = not c.spec.stack.reversible
+    out = (c if model is None else replace(c, model=model))(output_hidden_states=hidden)
+    return [*each(out), *pooled(out)]
 
 
 def splits(rng: random.Random, length: int) -> list[slice]:

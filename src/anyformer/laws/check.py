@@ -11,6 +11,7 @@ import torch
 from anyformer import spec as S
 from anyformer.errors import SpecError, known_or_raise
 from anyformer.laws.broken import BrokenError
+from anyformer.laws.cases import sharing
 from anyformer.laws.reduce import reduced
 from anyformer.laws.table import LAWS
 from anyformer.model.model import Model
@@ -63,7 +64,8 @@ def check(
     spec = spec_of(model)
     names = [known_or_raise(name, LAWS, "law") for name in laws] or list(LAWS)
     small = reduced(S.check(spec)).spec
-    found = (broken(name, small, seeds) for name in names if LAWS[name].of_one)
+    with sharing():
+        found = [broken(name, small, seeds) for name in names if LAWS[name].of_one]
     return [finding for finding in found if finding is not None]
 
 

@@ -37,6 +37,7 @@ class Shape:
     first_apart: bool = False  # untied positions take no other relative ones beside them
     talks: bool = True  # heads may be mixed before the weights
     reversible: bool = False
+    short: bool = False  # one or two layers, each run once: the time is in the layers
     apart: S.Disentangled | None = None  # what attentions do with the stack's distances
     options: tuple[tuple[str, Any], ...] = ()  # of every attention
 
@@ -197,17 +198,23 @@ def draw_block(pick: Pick, shape: Shape, norm: Callable) -> tuple[S.Sublayer, ..
     return tuple(made)
 
 
+def _few(pick: Pick, more: bool) -> dict[str, Any]:
+    """A depth of as few layers as there are kinds of block, or two."""
+    return {"depth": pick(1 + more, 2)}
+
+
 def draw_schedule(pick: Pick, block: tuple[S.Sublayer, ...], more: bool) -> dict[str, Any]:
     """A schedule and the depth that it gives; `more`: there are further kinds of block."""
     kinds = {sub.kind for sub in block}
     sandwich = not more and kinds >= {"attention", "feedforward"}
+    first = pick(1, 0)
     options = [
         {"depth": 1 + more},
-        {"depth": 3},
-        {"depth": 4, "schedule": S.Shared(unique=2, order=pick("sequence", "cycle"))},
+        {"depth": 2},
+        {"depth": 3, "schedule": S.Shared(unique=2, order=pick("sequence", "cycle"))},
         {"depth": 4, "schedule": S.Shared(unique=3, order=pick("cycle_reverse", "middle_cycle"))},
         {"depth": 5, "schedule": S.Shared(unique=4, order="middle_sequence")},
-        {"depth": 4, "schedule": S.Looped(prelude=1, core=1, coda=1, loops=2)},
+        {"depth": 3, "schedule": S.Looped(prelude=first, core=1, coda=1 - first, loops=2)},
         {"depth": 3 + more, "schedule": S.Looped(prelude=0, core=1 + more, coda=0, loops=3 - more)},
         {"depth": 4, "schedule": S.Superblocks(layers=2, each=1, repeat=2)},
         {"depth": 3, "schedule": S.Explicit(order=(0, 1, 0))},
@@ -268,7 +275,7 @@ def draw_stack(pick: Pick, shape: Shape, norm: Callable) -> S.Stack:
         "layer_dropout": 0.0 if shape.reversible else pick(0.0, 0.1),
         "blank": not shape.reversible and pick(False, False, True),
         "own": draw_own(pick, (block, *others)),
-        **draw_schedule(pick, block, bool(others)),
+        **(_few(pick, bool(others)) if shape.short else draw_schedule(pick, block, bool(others))),
     }
     if not shape.reversible:
         options["schedule"] = draw_ends(pick, options.get("schedule", S.Plain()), norm)

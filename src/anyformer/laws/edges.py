@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from anyformer import spec as S
-from anyformer.laws.broken import all_same, finite, same
-from anyformer.laws.cases import Case, Side, case, each, pooled
+from anyformer.laws.broken import all_same, finite, finite_each, same
+from anyformer.laws.cases import Case, Side, answers, case, each, pooled, twin
 from anyformer.laws.order import paths_of_attentions
 from anyformer.laws.padding import gradients, weighed
-from anyformer.model.model import Model
 
 FAR = 999  # beyond every length
 
@@ -32,7 +31,9 @@ def law_masked_row(spec: S.Model, seed: int) -> None:
     mask = torch.ones(side.x.shape[:2], dtype=torch.long)
     mask[0] = 0
     hidden = _outputs(c, **{side.mask: mask})
-    for found, wanted in zip(hidden, _outputs(c), strict=True):
+    with torch.inference_mode():
+        alone = c.once("outputs", lambda: _outputs(c))
+    for found, wanted in zip(hidden, alone, strict=True):
         same(found[1:], wanted[1:], "the row beside one that is hidden")
     _finite(c, hidden)
     _moves_nothing(c, side, mask, hidden)
@@ -48,9 +49,8 @@ def _moves_nothing(c: Case, side: Side, mask: Tensor, hidden: list[Tensor]) -> N
     all_same(found, hidden, "a context that nobody sees")
 
 
-@torch.no_grad()
-def law_far(spec: S.Model, seed: int) -> None:
-    """8: top-k over fewer keys than k is softmax, a window wider than the row is none."""
+def _far(spec: S.Model) -> tuple[S.Model, S.Model]:
+    """The spec with every k and window beyond the row, and with none."""
     wide, plain = spec, spec
     for path in paths_of_attentions(spec):
         weigh = S.get(spec, f"{path}.weigh")
@@ -60,10 +60,20 @@ def law_far(spec: S.Model, seed: int) -> None:
         if S.get(spec, f"{path}.window") is not None:
             wide = S.override(wide, f"{path}.window", FAR)
             plain = S.override(plain, f"{path}.window", None)
+    return wide, plain
+
+
+def chooses(spec: S.Model) -> bool:
+    """Whether some attention has a k or a window."""
+    wide, plain = _far(spec)
+    return wide != plain
+
+
+def law_far(spec: S.Model, seed: int) -> None:
+    """8: top-k over fewer keys than k is softmax, a window wider than the row is none."""
+    wide, plain = _far(spec)
     c = case(wide, seed)
-    model = Model(plain).double().eval()
-    model.load_state_dict(c.model.state_dict())
-    all_same(_outputs(c), _outputs(dataclasses.replace(c, model=model)), "far k and windows")
+    all_same(c.plain(), answers(c, twin(c.model, plain)), "far k and windows")
 
 
 def _outputs(c: Case, **more: Tensor) -> list[Tensor]:
@@ -73,5 +83,4 @@ def _outputs(c: Case, **more: Tensor) -> list[Tensor]:
 
 def _finite(c: Case, outputs: list[Tensor]) -> None:
     finite(outputs, "outputs")
-    for name, gradient in gradients(c, weighed(outputs)).items():
-        finite([gradient], f"gradients of {name}")
+    finite_each(gradients(c, weighed(outputs)), "gradients of {}")

@@ -13,6 +13,7 @@ from multiprocessing import get_context
 import torch
 
 from anyformer import spec as S
+from anyformer.laws.cases import sharing
 from anyformer.laws.check import Finding, broken
 from anyformer.laws.crossed import crossed
 from anyformer.laws.shrink import shrunk
@@ -29,11 +30,13 @@ class Tally:
 
     tried: Counter[str] = field(default_factory=Counter)
     found: list[Finding] = field(default_factory=list)  # with the seeds of their specs
+    specs: Counter[str] = field(default_factory=Counter)  # by how they came about, see SORTS
 
     def add(self, other: Tally) -> None:
         """Take over what another one has."""
         self.tried += other.tried
         self.found += other.found
+        self.specs += other.specs
 
     def table(self, names: Sequence[str]) -> list[str]:
         """The lines of a table by law, with the seeds of specs that break it."""
@@ -44,13 +47,25 @@ class Tally:
                 f"{name:32}{self.tried[name]:8}{len(seeds):8}  {seeds[:10] or ''}".rstrip()
             )
         total = sum(self.tried[name] for name in names)
-        return [*lines, f"{'all':32}{total:8}{len(self.found):8}"]
+        sorts = ", ".join(f"{self.specs[sort]} {says}" for sort, says in SORTS.items())
+        count = f"{self.specs.total()} specs ({sorts}), {total} tries of {len(names)} laws"
+        return [*lines, f"{'all':32}{total:8}{len(self.found):8}", count]
 
 
-def spec_of(seed: int) -> S.Model:
-    """The spec of a seed: every second one drawn, every other one crossed out of several."""
+SORTS = {
+    "drawn": "drawn",
+    "crossed": "crossed",
+    "refused": "drawn since the rules refused every crossing",
+}
+
+
+def spec_of(seed: int) -> tuple[S.Model, str]:
+    """The spec of a seed and its sort: every second drawn, others crossed out of several."""
     spec = sample(seed)
-    return (crossed(spec, seed) or spec) if seed % 2 else spec
+    if seed % 2 == 0:
+        return spec, "drawn"
+    other = crossed(spec, seed)
+    return (spec, "refused") if other is None else (other, "crossed")
 
 
 def run(names: Sequence[str], seeds: range, jobs: int, say: Say) -> Tally:
@@ -78,15 +93,13 @@ def try_laws(names: Sequence[str], seeds: Sequence[int]) -> Tally:
     """Try each law on each spec that it speaks of; what breaks one is shrunk."""
     tally = Tally()
     for seed in seeds:
-        spec = spec_of(seed)
-        for name in names:
-            law = LAWS[name]
-            if (seed % law.share) > 1 or not law.applies(spec):
-                continue
-            tally.tried[name] += 1
-            finding = broken(name, spec, (seed,))
-            if finding is not None:
-                tally.found.append(plainest(finding))
+        spec, sort = spec_of(seed)
+        tally.specs[sort] += 1
+        said = [name for name in names if seed % LAWS[name].share < 2 and LAWS[name].applies(spec)]
+        with sharing():
+            found = [broken(name, spec, (seed,)) for name in said]
+        tally.tried.update(said)
+        tally.found += [plainest(finding) for finding in found if finding is not None]
     return tally
 
 

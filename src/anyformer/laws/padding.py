@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from anyformer import spec as S
-from anyformer.laws.broken import all_same, same
+from anyformer.laws.broken import all_same, same, same_each
 from anyformer.laws.cases import Case, Side, case, each, is_causal, pooled
 from anyformer.laws.order import paths_of_attentions
 from anyformer.model.checks import predicts_next
@@ -22,7 +22,7 @@ def law_padded(spec: S.Model, seed: int) -> None:
         lengths = _lengths(c, c.main, left)
         others = _lengths(c, c.other, c.rng.random() < 0.5) if c.other is not None else None
         more = _prefixes(c, lengths)
-        with torch.no_grad():
+        with torch.inference_mode():
             batch = c(**_masks(c, lengths, others), **more, **_hidden(spec))
             for row, at in enumerate(lengths):
                 own = {k: v[row : row + 1] for k, v in more.items()} | _hidden(spec)
@@ -44,8 +44,7 @@ def law_padded_gradients(spec: S.Model, seed: int) -> None:
     found = gradients(c, sum(weighed(r) + weighed(h) for r, h in zip(rows, heads, strict=True)))
     alone = [_alone(c, row, at, others, {}) for row, at in enumerate(lengths)]
     wanted = gradients(c, sum(weighed(each(one)) + weighed(pooled(one)) for one in alone))
-    for name, gradient in wanted.items():
-        same(found[name], gradient, f"gradient of {name} with padding")
+    same_each(found, wanted, "gradient of {} with padding")
 
 
 def law_loss(spec: S.Model, seed: int) -> None:
@@ -58,7 +57,7 @@ def law_loss(spec: S.Model, seed: int) -> None:
     labels = c.main.x.clone()
     for row, at in enumerate(lengths):
         labels[row, at.stop :] = -100
-    with torch.no_grad():
+    with torch.inference_mode():
         found = c(**_masks(c, lengths, None), labels=labels).loss
         total = torch.zeros(()).double()
         for row, at in enumerate(lengths):
@@ -88,8 +87,8 @@ def law_packed(spec: S.Model, seed: int) -> None:
     for at, wanted in zip(parts, alone, strict=True):
         all_same([t[:, at] for t in packed], wanted, f"document {at.start} to {at.stop}")
     found = gradients(c, sum(weighed([t[:, at] for t in packed]) for at in parts))
-    for name, wanted in gradients(c, sum(weighed(a) for a in alone)).items():
-        same(found[name], wanted, f"gradient of {name} of packed documents")
+    wanted = gradients(c, sum(weighed(a) for a in alone))
+    same_each(found, wanted, "gradient of {} of packed documents")
 
 
 def weighed(answers: list[Tensor]) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from anyformer import spec as S
 from anyformer.checkpoint import untied, with_rounds
 from anyformer.laws.broken import all_same, finite, holds
-from anyformer.laws.cases import case, each, pooled
+from anyformer.laws.cases import answers, case, each
 from anyformer.spec.faults import closes
 from anyformer.spec.schedule import turns
 
@@ -39,12 +39,10 @@ def unrolls(spec: S.Model) -> bool:
 def law_unrolled(spec: S.Model, seed: int) -> None:
     """A block for each application, made of what it shares, owns and adds, changes nothing."""
     c = case(S.override(spec, "stack.loop", None), seed)
-    wanted = c()
     with hushed():
         flat: Any = untied(c.model)
     holds(not flat.report.fresh and not flat.report.dropped, flat.report.summary)
-    found = dataclasses.replace(c, model=flat)()
-    all_same([*each(found), *pooled(found)], [*each(wanted), *pooled(wanted)], "unrolled")
+    all_same(answers(c, flat), c.plain(), "unrolled")
 
 
 def goes_round(spec: S.Model) -> bool:
@@ -66,6 +64,5 @@ def law_rounds(spec: S.Model, seed: int) -> None:
     holds(not more.report.fresh and not more.report.dropped, more.report.summary)
     out = dataclasses.replace(c, model=more)()
     finite(each(out), "outputs of more rounds")
-    again, wanted = dataclasses.replace(c, model=back)(), c()
-    for a, b in zip([*each(again), *pooled(again)], [*each(wanted), *pooled(wanted)], strict=True):
+    for a, b in zip(answers(c, back), c.plain(), strict=True):
         holds(torch.equal(a, b), "rounds that came and went left something")

@@ -154,7 +154,8 @@ def fitting(pick: Pick, head: S.Head | None, embed: S.Embed, stack: S.Stack) -> 
 def draw_encoder(pick: Pick, kind: str) -> S.Model:
     """A model that is read by another one."""
     dim = pick(8, 12)
-    stack = draw_stack(pick, Shape(dim=dim, causal=pick(False, False, True)), draw_norm)
+    shape = Shape(dim=dim, causal=pick(False, False, True), short=pick(True, True, False))
+    stack = draw_stack(pick, shape, draw_norm)
     return S.Model(dim=dim, embed=draw_embed(pick, kind), stack=stack)
 
 
@@ -174,7 +175,8 @@ def draw_model(pick: Pick, causal: bool | None = None, writes: bool = False) -> 
     encoder = draw_encoder(pick, kind.encoder) if kind.encoder else None
     bridge = encoder is not None and pick(False, False, True)
     context = encoder.dim if encoder and not bridge else dim if bridge else pick(dim, 10)
-    shape = Shape(dim=dim, causal=kind.causal, cross=kind.cross, context=context)
+    short = pick(True, False)  # one half of all stacks; in the other one blocks run again
+    shape = Shape(dim=dim, causal=kind.causal, cross=kind.cross, context=context, short=short)
     embed, share = draw_embed(pick, kind.source), False
     if encoder is not None and isinstance(encoder.embed.source, S.Tokens):
         plain = embed.source == encoder.embed.source == S.Tokens(vocab=VOCAB)

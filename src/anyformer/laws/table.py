@@ -127,6 +127,7 @@ LAWS = {
         edges.law_far,
         "top-k beyond the row is softmax, a window beyond it is none",
         "bound k and the window by what there is",
+        edges.chooses,
     ),
     "9 parameters": Law(
         counts.law_parameters,

@@ -7,12 +7,11 @@ import dataclasses
 import torch
 
 from anyformer import spec as S
-from anyformer.laws.broken import all_same, finite, holds, same
-from anyformer.laws.cases import case, each
+from anyformer.laws.broken import all_same, finite, holds, same, same_each
+from anyformer.laws.cases import case, each, twin
 from anyformer.laws.crossed import nodes
 from anyformer.laws.order import causal_with_positions
 from anyformer.laws.padding import gradients, weighed
-from anyformer.model.model import Model
 from anyformer.spec.node import names
 from anyformer.spec.walk import attentions
 
@@ -48,7 +47,7 @@ def drops(spec: S.Model) -> bool:
     return bool(paths_of_dropout(spec))
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def law_dropout(spec: S.Model, seed: int) -> None:
     """A single dropout changes outputs in training and leaves them alone in evaluation."""
     paths, plain = paths_of_dropout(spec), without_dropout(spec)
@@ -56,20 +55,13 @@ def law_dropout(spec: S.Model, seed: int) -> None:
     c = case(plain, seed)
     wanted = each(c())
     all_same(each(dataclasses.replace(c, model=c.model.train())()), wanted, "training, no dropout")
-    c.model = _twin(c.model, S.override(plain, path, 0.5))
+    c.model = twin(c.model, S.override(plain, path, 0.5))
     all_same(each(c()), wanted, f"{path} in evaluation")
     c.model.train()
     found = each(c())[0]
     holds(not torch.allclose(found, wanted[0]), f"{path} does nothing in training")
-    more = [each(c())[0] for _ in range(6)]  # a few weights may by chance fall alike once
+    more = (each(c())[0] for _ in range(6))  # a few weights may by chance fall alike once
     holds(not all(torch.equal(found, again) for again in more), f"{path} drops always the same")
-
-
-def _twin(model: Model, spec: S.Model) -> Model:
-    """A model of another spec with the same weights."""
-    twin = Model(spec).double().eval()
-    twin.load_state_dict(model.state_dict())
-    return twin
 
 
 def skips_and_remembers(spec: S.Model) -> bool:
@@ -77,7 +69,7 @@ def skips_and_remembers(spec: S.Model) -> bool:
     return causal_with_positions(spec) and not spec.stack.reversible and not spec.stack.loop
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def law_layer_dropout(spec: S.Model, seed: int) -> None:
     """A skipped block remembers what it would have read, so that memories stay aligned."""
     spec = S.override(without_dropout(spec), "stack.recurrence", 4)
@@ -111,5 +103,4 @@ def law_reversible(spec: S.Model, seed: int) -> None:
         found.append(([t.detach() for t in out], gradients(c, weighed(out))))
     (outputs, grads), (plain, wanted) = found
     all_same(outputs, plain, "two streams")
-    for name, gradient in wanted.items():
-        same(grads[name], gradient, f"gradient of {name} by recomputation")
+    same_each(grads, wanted, "gradient of {} by recomputation")

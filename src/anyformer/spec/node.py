@@ -11,6 +11,7 @@ import functools
 import json
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -20,6 +21,7 @@ from anyformer.spec.strict import parsed
 T = TypeVar("T")
 TAG = "is"  # names the class in JSON; no field may be called so
 KINDS: dict[str, type] = {}  # class name -> class
+Fits = Callable[[Any], bool]
 
 
 @dataclass(frozen=True)
@@ -68,9 +70,11 @@ def node(cls: type[T]) -> type[T]:
         raise SpecError(f"node {cls.__name__} uses a reserved field or a name already taken")
 
     def check_fields(self: Any) -> None:
-        for name, hint in hints(type(self)).items():
-            checked = coerce(getattr(self, name), hint, f"{type(self).__name__}.{name}")
-            object.__setattr__(self, name, checked)
+        for name, hint, fits in _readers(type(self)):
+            value = getattr(self, name)
+            if not fits(value):
+                checked = coerce(value, hint, f"{type(self).__name__}.{name}")
+                object.__setattr__(self, name, checked)
 
     cls.__post_init__ = check_fields  # type: ignore[attr-defined]
     made = dataclass(frozen=True, kw_only=True)(cls)
@@ -81,15 +85,16 @@ def node(cls: type[T]) -> type[T]:
 
 def _named_errors(cls: type) -> Any:
     """The constructor of cls; an unknown field is named and the nearest one offered."""
-    plain = cls.__init__
+    plain, known = cls.__init__, frozenset(names(cls))
+    required = [f.name for f in fields(cls) if _required(f)]
 
     @functools.wraps(plain)
     def init(self: Any, *args: Any, **options: Any) -> None:
         if args:
             raise SpecError(f"{cls.__name__} takes its fields by name, as {names(cls)[0]}=…")
-        for option in options:
+        for option in (name for name in options if name not in known):
             known_or_raise(option, names(cls), f"field of {cls.__name__}")
-        missing = [f.name for f in fields(cls) if _required(f) and f.name not in options]
+        missing = [name for name in required if name not in options]
         if missing:
             raise SpecError(f"{cls.__name__} needs a value for {', '.join(missing)}")
         plain(self, **options)
@@ -109,7 +114,12 @@ def fields(cls_or_node: Any) -> tuple[dataclasses.Field[Any], ...]:
 
 def names(cls_or_node: Any) -> list[str]:
     """The field names of a node or a node class."""
-    return [f.name for f in fields(cls_or_node)]
+    return [*_names(cls_or_node if isinstance(cls_or_node, type) else type(cls_or_node))]
+
+
+@functools.cache
+def _names(cls: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls))
 
 
 @functools.cache
@@ -120,7 +130,30 @@ def hints(cls: type) -> dict[str, Any]:
 
 def is_node(value: Any) -> bool:
     """Whether a value is a spec node."""
-    return dataclasses.is_dataclass(value) and type(value).__name__ in KINDS
+    return type(value).__name__ in KINDS and dataclasses.is_dataclass(value)
+
+
+@functools.cache
+def _readers(cls: type) -> tuple[tuple[str, Any, Fits], ...]:
+    """Every field of a node class: its name, its type, and what tells that a value is of it."""
+    return tuple((name, hint, _fits(hint)) for name, hint in hints(cls).items())
+
+
+def _fits(hint: Any) -> Fits:
+    """What is true of values that `coerce` returns as they are; of others it may be false."""
+    origin, given = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        of_base, allowed = _fits(given[0]), given[1]
+        return lambda value: of_base(value) and allowed.holds(value)
+    if origin in (typing.Union, types.UnionType):
+        some = [_fits(option) for option in given]
+        return lambda value: type(value) is not int and any(fits(value) for fits in some)
+    if origin is Literal:
+        return lambda value: type(value) is str and value in given
+    if origin is tuple:
+        item = _fits(given[0])
+        return lambda value: type(value) is tuple and all(map(item, value))
+    return lambda value: type(value) is hint
 
 
 def coerce(value: Any, hint: Any, where: str) -> Any:
