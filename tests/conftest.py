@@ -1,7 +1,8 @@
-"""What every test gets: one thread under xdist, fixed seeds, hypothesis profiles, gpu skips."""
+"""What every test gets: one thread under xdist, order, seeds, hypothesis profiles, gpu skips."""
 
 import os
 import random
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -9,6 +10,16 @@ import pytest
 import torch
 
 SEED = 0
+FIRST = (  # what has tests of many seconds: none of them is left to one worker in the end
+    "tests/distributed/",
+    "tests/faults/test_f_ranks.py",
+    "tests/train/",
+    "tests/study/",
+    "tests/cli/",
+    "tests/golden/",
+    "tests/parity/hf/test_relative_key.py",
+    "tests/parity/hf/test_transfo_xl.py",
+)
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores
     torch.set_num_threads(1)
@@ -46,8 +57,20 @@ def _seeded() -> None:
     torch.manual_seed(SEED)
 
 
+@pytest.hookimpl(optionalhook=True)  # xdist's
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`, a worker gets one long row of tests, so that it makes a file's fixtures once.
+
+    One that is through takes over what another would do last; the long ones are FIRST.
+    """
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip gpu tests where there is no CUDA device; `-ra` in the settings shows the reason."""
+    """Long tests first; no gpu tests where there is no CUDA device (`-ra` shows the reason)."""
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
     if torch.cuda.is_available():
         return
     skip = pytest.mark.skip(reason="gpu: torch sees no CUDA device on this machine")

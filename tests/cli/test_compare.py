@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 from argparse import ArgumentParser
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ pytest.importorskip("matplotlib", reason="reports need matplotlib")
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = ["--options", "dim=16", "depth=1", "heads=2", "dropout=0.0"]
 QUICK = ["--tokenizer", "characters", "--length", "16", "--batch", "4", "--seeds", "2", "--no-open"]
+QUICK += ["--jobs", "1"]  # one process to start
 
 
 @pytest.fixture(scope="module")
@@ -32,19 +35,25 @@ def words(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def done(words, tmp_path_factory):
-    """A study that the command has ended, and what the command gave."""
+    """A study that the command has ended, and what the command gave and said."""
     home = tmp_path_factory.mktemp("studies") / "s"
-    return home, main(["compare", "gpt2", "gpt2+rotary", *words, "--out", str(home)])
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        status = main(["compare", "gpt2", "gpt2+rotary", *words, "--out", str(home)])
+    return home, (status, out.getvalue(), err.getvalue())
 
 
-def test_a_comparison_ends_with_verdicts_and_a_report(done, words, capsys):
-    home, status = done
-    assert status == 0
+def test_a_comparison_ends_with_verdicts_and_a_report(done):
+    home, (status, out, err) = done
+    assert status == 0, err
     assert {"report.html", "results.json", "verdicts.csv", "figures"} <= set(os.listdir(home))
-    assert main(["compare", "gpt2", "gpt2+rotary", *words, "--out", str(home)]) == 0
-    told = capsys.readouterr()
-    assert told.out.startswith("gpt2+rotary: ") and f"report: {home / 'report.html'}" in told.out
-    assert "[4/4]" in told.err
+    assert out.startswith("gpt2+rotary: ") and f"report: {home / 'report.html'}" in out
+    assert "[4/4]" in err
+
+
+@pytest.mark.slow  # tests/study/test_run.py: what is done is not done again
+def test_the_same_command_ends_at_once(done, words, capsys):
+    assert main(["compare", "gpt2", "gpt2+rotary", *words, "--out", str(done[0])]) == 0
+    assert "[4/4]" in capsys.readouterr().err
 
 
 def test_a_report_of_what_is_there(done, tmp_path, capsys):

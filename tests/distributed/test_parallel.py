@@ -37,10 +37,9 @@ def test_two_ranks_are_one_process(home, kind):
 
 def test_a_run_goes_on_under_other_ranks_and_in_another_way(home, tmp_path):
     jobs = [
-        {"world": 2, "kind": "fsdp", "out": halved(home / "one", tmp_path / "fsdp")},
-        {"world": 2, "tensor": 2, "out": halved(home / "one", tmp_path / "tensor")},
-        {"world": 1, "out": halved(home / "fsdp", tmp_path / "one")},
-        {"world": 2, "kind": "ddp", "out": halved(home / "tensor", tmp_path / "ddp")},
+        {"world": 2, "kind": "fsdp", "out": halved(home / "ddp", tmp_path / "fsdp")},
+        {"world": 2, "tensor": 2, "out": halved(home / "fsdp", tmp_path / "tensor")},
+        {"world": 1, "out": halved(home / "tensor", tmp_path / "one")},
     ]
     assert_done(tmp_path, [{"case": "gpt2", "resume": True, **job} for job in jobs])
     for job in jobs:

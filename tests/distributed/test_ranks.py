@@ -64,6 +64,7 @@ def test_the_first_difference_is_named(two, path):
     assert ranks._difference(two, two) is None
 
 
+@pytest.mark.slow  # tests/faults/test_f_ranks.py does the same without torchrun's own processes
 def test_a_killed_rank_comes_back_and_a_run_ends_the_same(home, tmp_path):
     out = tmp_path / "cut"
     done = torchrun(2, "tests.distributed.fragile", str(out), "kill", restarts=1)
@@ -75,7 +76,6 @@ def test_a_killed_rank_comes_back_and_a_run_ends_the_same(home, tmp_path):
     assert not list((out / "checkpoints").glob(".*"))
 
 
-@pytest.mark.slow
 def test_a_rank_that_raises_ends_all(tmp_path):
     begun = time.perf_counter()
     done = torchrun(2, "tests.distributed.fragile", str(tmp_path / "a"), "raise")
@@ -85,6 +85,7 @@ def test_a_rank_that_raises_ends_all(tmp_path):
     assert (tmp_path / "a" / "checkpoints" / "step-00000002" / "manifest.json").is_file()
 
 
+@pytest.mark.slow  # as test_f64 of tests/faults/test_f_ranks.py
 def test_ranks_that_were_asked_different_things(tmp_path):
     job = {"case": "gpt2", "world": 2, "differ": True, "out": str(tmp_path / "a")}
     with pytest.raises(

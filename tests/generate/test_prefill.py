@@ -20,10 +20,13 @@ from anyformer.laws.specs import VOCAB
 from tests.generate.test_static import NEW, PROMPT, SWITCHES, close, decoder, prompt_of, trail
 
 XL = {"recurrence": 4, "primed": True}
+OTHERS = [(False, 3), (True, 1)]
 
 
-@pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize(
+    ("padded", "size"),
+    [(False, 1), (True, 3), *(pytest.param(*c, marks=pytest.mark.slow) for c in OTHERS)],
+)
 @pytest.mark.parametrize("name", SWITCHES)
 def test_every_switch_reads_in_parts(name, padded, size):
     model = perturbed(SWITCHES[name], 2)

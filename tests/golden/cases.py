@@ -7,6 +7,7 @@ their names. Two real languages need a download, so pairs are a line as printed 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -38,8 +39,9 @@ from anyformer.objectives.spans import SpanCorruption
 from anyformer.objectives.text_to_text import TextToText
 from anyformer.objectives.translation import Translation, TranslationLM
 from anyformer.recipes import recipe
-from anyformer.train import Run, train
+from anyformer.train import Run, log, train
 from anyformer.train.settings import AdamW, Cosine, Saving, Settings
+from anyformer.train.step import Stepper
 
 TEXT = (Path(__file__).parent / "text.txt").read_text("utf-8")
 WINDOWS = 5  # numbers of a curve: means over so many equal parts of a run
@@ -243,6 +245,25 @@ def settings_of(case: Case) -> Settings:
     )
 
 
+class EndError(Exception):
+    """A run was broken off, as asked."""
+
+
+def begun(case: Case, folder: Path, parts: int, patch: Any) -> dict[str, list[float]]:
+    """The curves of the first parts of a run, which is broken off behind them."""
+    run, last = Stepper.run, parts * case.steps // WINDOWS
+
+    def stepped(self: Stepper, step: int, *given: Any, **named: Any) -> Any:
+        if step > last + 1:  # numbers are read a step late
+            raise EndError
+        return run(self, step, *given, **named)
+
+    patch.setattr(Stepper, "run", stepped)
+    with contextlib.suppress(EndError):
+        trained(case, folder)
+    return curves(Run(folder / "run", log.read(folder / "run")[:last]), parts)
+
+
 def trained(case: Case, folder: Path, teacher: Path | None = None) -> tuple[Run, dict[str, float]]:
     """The run of a case, and the entropy that each of its terms is compared with."""
     plan, tok, spec = case.plan, tokenizer(case.style), spec_of(case)
@@ -298,14 +319,14 @@ def tail(run: Run) -> list[dict[str, Any]]:
     return steps[-len(steps) // WINDOWS :]
 
 
-def curves(run: Run) -> dict[str, list[float]]:
+def curves(run: Run, parts: int = WINDOWS) -> dict[str, list[float]]:
     """The mean of each term over each part of a run."""
     steps = [record for record in run.history if "loss" in record]
-    size = len(steps) // WINDOWS
+    size = len(steps) // parts
     terms = [key for key in steps[0] if key.startswith("loss/")]
     part = lambda i: steps[i * size : (i + 1) * size]
     mean = lambda term, i: float(np.mean([record[term] for record in part(i)]))
     return {
-        term.removeprefix("loss/"): [round(mean(term, i), 4) for i in range(WINDOWS)]
+        term.removeprefix("loss/"): [round(mean(term, i), 4) for i in range(parts)]
         for term in terms
     }

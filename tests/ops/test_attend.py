@@ -154,7 +154,12 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+# their own files and tests/contracts/test_plan_fields.py have these, with gradients
+SLOW = ("flex", "tiles", "sparse", "talking")
+NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in BACKENDS]
+
+
+@pytest.mark.parametrize("backend", NAMES)
 @pytest.mark.parametrize("field", FIELDS)
 def test_no_field_is_dropped(field, backend, monkeypatch):
     monkeypatch.setattr("anyformer.ops.chunked.SCORES", 600)  # several blocks

@@ -71,15 +71,17 @@ def _download(version: str, folder: Path) -> str | None:
             return None
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{version}.") as scratch:
             target = Path(scratch) / version
-            problem = _pip_install(f"x-transformers=={version}", target)
+            problem = _pip_install(target, f"x-transformers=={version}")
             if problem is None:
                 target.rename(folder)
             return problem
 
 
-def _pip_install(requirement: str, target: Path) -> str | None:
-    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-input"]
-    command += ["--target", str(target), requirement]
+def _pip_install(target: Path, *requirements: str) -> str | None:
+    """Put packages alone into a folder; modules are compiled as they are imported, a small part."""
+    requirement = " ".join(requirements)
+    command = [sys.executable, "-m", "pip", "install", "--no-deps", "--no-input", "--no-compile"]
+    command += ["--target", str(target), *requirements]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PIP_SECONDS)
     except subprocess.TimeoutExpired:

@@ -52,6 +52,6 @@ def test_unknown_version_is_refused():
 
 
 def test_failing_pip_fails_the_test(tmp_path):
-    problem = oracles._pip_install("no-index-has-this-name===0", tmp_path / "target")
+    problem = oracles._pip_install(tmp_path / "target", "no-index-has-this-name===0")
     assert problem is not None
     assert "no-index-has-this-name" in problem

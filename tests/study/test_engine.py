@@ -36,7 +36,7 @@ needs_proc = pytest.mark.skipif(not os.path.isdir("/proc"), reason="finds proces
 
 @needs_proc
 def test_a_killed_worker_takes_one_run_with_it_and_the_next_start_goes_on(data, tmp_path):
-    study = tiny.study(data, budget=StepBudget(steps=150), seeds=(0, 1), rows=4)
+    study = tiny.study(data, budget=StepBudget(steps=100), seeds=(0,), rows=4)
     killed = []
 
     def heard(found):
@@ -49,11 +49,11 @@ def test_a_killed_worker_takes_one_run_with_it_and_the_next_start_goes_on(data, 
     failed = [o for o in found.outcomes if o.status == "failed"]
     assert len(killed) == 1 and len(failed) == 1
     assert "died with status -9" in failed[0].reason
-    assert sum(o.status == "done" for o in found.outcomes) == 3
+    assert sum(o.status == "done" for o in found.outcomes) == 1
     assert not _workers()
     begun = time.time()
     again = run.run(study, tmp_path / "s", 1)
-    assert [o.status for o in again.outcomes] == ["done"] * 4
+    assert [o.status for o in again.outcomes] == ["done"] * 2
     old = [o for o in again.outcomes if o.key != failed[0].key]
     files = [tmp_path / "s" / work.RUNS / o.key / work.OUTCOME for o in old]
     assert all(file.stat().st_mtime < begun for file in files)

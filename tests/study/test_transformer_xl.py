@@ -50,7 +50,9 @@ class Lab:
         return prepare(found, TOK, self.home / f"shards {shuffled} {part}", workers=1)
 
     @cache  # noqa: B019
-    def folder(self, memory: int, shuffled: bool = False, learned: bool = False) -> Path:
+    def folder(
+        self, memory: int, shuffled: bool = False, learned: bool = False, steps: int = 150
+    ) -> Path:
         """A model trained with so much memory."""
         place = {"table": FAR} if learned else {}
         spec = recipe("transformer-xl", memory=max(memory, 1), **SIZES, **place)
@@ -58,10 +60,10 @@ class Lab:
         plan = Segments(segments=8, memory=memory)
         rows = Rows(self.shards(shuffled, 0), plan.bind(TOK, spec).length(SEGMENT))
         settings = Settings(
-            steps=150, batch=8, lr=6e-3, schedule=Cosine(warmup=10, final=0.1), device="cpu",
+            steps=steps, batch=8, lr=6e-3, schedule=Cosine(warmup=10, final=0.1), device="cpu",
             saving=Saving(every=0, keep=1, background=False), log_every=50,
         )  # fmt: skip
-        out = self.home / f"{memory} {shuffled} {learned}"
+        out = self.home / f"{memory} {shuffled} {learned} {steps}"
         return train(spec, rows, plan, out, settings, TOK).folder / "model"
 
     def loss(self, folder: Path, memory: int, shuffled: bool = False) -> float:
@@ -115,7 +117,7 @@ def test_every_position_sees_as_many_keys_with_same_length():
 
 
 def test_a_model_is_evaluated_with_other_memories_than_it_was_trained_with(lab):
-    folder = lab.folder(MEMORY)
+    folder = lab.folder(MEMORY, steps=70)
     found = {m: lab.loss(folder, m) for m in (0, 8, 32, 64)}
     assert len(set(found.values())) == 4 and min(found, key=found.__getitem__) > 0
     longer = anyformer.load(folder, override={"stack.recurrence": 64})

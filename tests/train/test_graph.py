@@ -69,27 +69,23 @@ def test_a_model_that_draws_on_the_host_is_refused():
 @pytest.mark.parametrize("kind", [modifications.ENCODER, modifications.DECODER, modifications.PAIR])
 def test_the_host_reads_nothing_of_a_step_of_any_switch(kind, monkeypatch):
     """Tensors without values, on which reading one raises: what is read here can't be captured."""
-    from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
-
     for module in (inputs, checks):  # values are looked at on a CPU alone
         monkeypatch.setattr(module, "readable", lambda x: False, raising=False)
     base = modifications.BASES[kind][0]
     plain = recipe(base, dim=16, depth=1, heads=2, vocab=40)
     names = {modifications.ENCODER: (), modifications.DECODER: ("labels",)}
     names = ("input_ids", *names.get(kind, ("labels", "decoder_input_ids")))
-    ids = {name: torch.arange(8).view(2, 4) for name in names}
+    given = {name: torch.zeros(2, 4, dtype=torch.long, device="meta") for name in names}
 
     def is_read(words, look):
-        model = build(put(plain, base, words)).train()
+        model = build(put(plain, base, words)).to("meta").train()
         try:
-            with FakeTensorMode(allow_non_fake_inputs=True) as fake:
-                given = {k: fake.from_tensor(v) for k, v in ids.items()}
-                with torch.autocast("cpu", torch.bfloat16):
-                    out = model(**given)
-                loss = out.last_hidden_state.sum() if out.loss is None else out.loss
-                loss.backward()
-                look(loss.detach())
-        except DataDependentOutputException:
+            out = model(**given)
+            loss = out.last_hidden_state.sum() if out.loss is None else out.loss
+            loss.backward()
+            look(loss.detach())
+        except RuntimeError as error:
+            assert "meta tensors" in str(error) or isinstance(error, NotImplementedError)
             return True
         return False
 

@@ -12,7 +12,7 @@ from anyformer.checkpoint import keymap
 from anyformer.checkpoint.family import FAMILIES
 
 WEIGHTS = "model.safetensors"
-SEEDS = range(int(os.environ.get("ANYFORMER_CONFIGS", "3")))  # random configurations of each case
+SEEDS = range(int(os.environ.get("ANYFORMER_CONFIGS", "2")))  # random configurations of each case
 
 
 def close(found, wanted, name, tolerance=1e-5):

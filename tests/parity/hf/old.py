@@ -59,8 +59,7 @@ def _installed():
             return folder
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{NAME}.") as scratch:
             target = Path(scratch) / NAME
-            for requirement in REQUIREMENTS:
-                if problem := oracles._pip_install(requirement, target):
-                    pytest.fail(problem, pytrace=False)
+            if problem := oracles._pip_install(target, *REQUIREMENTS):
+                pytest.fail(problem, pytrace=False)
             target.rename(folder)
     return folder
