@@ -7,6 +7,7 @@ aligns its own, and a file that changes or breaks meanwhile is an error instead 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -231,8 +232,8 @@ def _header(file: Path, size: int) -> tuple[dict[str, Any], int]:
 def _entry(file: Path, key: str, about: Any, begin: int) -> Entry:
     """An entry of the header, as far as it can be read by itself."""
     try:
-        start, end = (int(x) for x in about["data_offsets"])
-        shape = tuple(int(n) for n in about["shape"])
+        start, end = map(operator.index, about["data_offsets"])
+        shape = tuple(map(operator.index, about["shape"]))
         entry = Entry(file, key, str(about["dtype"]), shape, begin + start, end - start)
     except (TypeError, KeyError, ValueError) as error:
         raise CheckpointError(f"{file}: the header says nothing of {key!r}. {AGAIN}") from error
