@@ -29,6 +29,7 @@ from anyformer.cli.main import main
 
 ROOT = Path(__file__).parents[2]
 APART = ("site", "tour", "notebooks")  # folders of docs/ that other tests look at
+SEEN = [str(Path(p).resolve()) for p in sys.path if p]  # where modules are looked for
 SHELL, PYTHON = ("sh", "bash", "console"), ("python", "py")
 FENCE = re.compile(
     r"(?:^<!-- (?P<mark>parsed|slow): (?P<why>[^\n]+?) -->\n|^<!-- (?P<ci>main|test)-command -->\n)?"
@@ -108,7 +109,7 @@ def _shell(command: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", command],
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": path, "PYTHONPATH": os.pathsep.join(SEEN)},
         capture_output=True,
         text=True,
         check=False,
@@ -148,5 +149,5 @@ def same(shown: str, said: str) -> bool:
 
 
 def _bare(text: str) -> str:
-    plain = re.sub(r"-?[0-9][0-9.,e+-]*", "#", text)
+    plain = re.sub(r"-?[0-9][0-9.,e+-]*", "#", re.sub("─+", "─", text))
     return "".join(f"{' '.join(line.split())}\n" for line in plain.rstrip().splitlines())
