@@ -1,7 +1,7 @@
 """Blocks of code in documents: what a reader may type, run in order or held against the program.
 
-A fence of `sh`, `bash`, `python` or `py` is run, in an empty folder that the blocks of a page share.
-A comment above it says where it is not:
+A fence of `sh`, `bash`, `python` or `py` is run, in an empty folder that the blocks of a page
+share. A comment above it says where it is not:
 
     <!-- parsed: WHY -->    held against the program only
     <!-- slow: WHY -->      run with the slow tests, and otherwise held against the program
@@ -32,7 +32,7 @@ APART = ("site", "tour", "notebooks")  # folders of docs/ that other tests look 
 SEEN = [str(Path(p).resolve()) for p in sys.path if p]  # where modules are looked for
 SHELL, PYTHON = ("sh", "bash", "console"), ("python", "py")
 FENCE = re.compile(
-    r"(?:^<!-- (?P<mark>parsed|slow): (?P<why>[^\n]+?) -->\n|^<!-- (?P<ci>main|test)-command -->\n)?"
+    r"(?:^<!-- (?P<mark>parsed|slow): [^\n]+? -->\n|^<!-- (?P<ci>main|test)-command -->\n)?"
     r"^```(?P<kind>[a-z]+)\n(?P<text>.*?)^```$"
     r"(?:\n```text\n(?P<shown>.*?)^```$)?",
     re.M | re.S,
@@ -70,9 +70,7 @@ def blocks(page: Path) -> list[Block]:
         if match["kind"] in SHELL + PYTHON:
             mark = "parsed" if match["ci"] else match["mark"]  # .ci/run runs those two itself
             line = text.count("\n", 0, match.start("text"))
-            found.append(
-                Block(name, line, match["kind"], match["text"], mark, match["shown"])
-            )
+            found.append(Block(name, line, match["kind"], match["text"], mark, match["shown"]))
     return found
 
 

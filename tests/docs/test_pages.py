@@ -113,6 +113,14 @@ def test_pages_to_follow_are_there_and_run():
         assert found, name
 
 
+def test_sections_of_a_report_are_called_as_its_page_says():
+    page = (ROOT / "docs" / "howto" / "report.md").read_text(encoding="utf-8")
+    made = "".join(f.read_text() for f in (ROOT / "src/anyformer/study").rglob("*.*py"))
+    titles = re.findall(r"^\| \*\*(.+?)\*\*", page, re.M)
+    assert len(titles) > 5
+    assert [title for title in titles if f'"{title}"' not in made] == []
+
+
 def test_every_mark_says_why():
     few = [block for page in pages() for block in blocks(page) if block.mark == "parsed"]
     assert len(few) < 40

@@ -61,7 +61,7 @@ def test_each_family_begins_with_its_own_objective(name, texts, tmp_path):
 
 def test_pairs_of_too_few_documents_are_refused_before_there_is_a_run(texts, tmp_path):
     asked = replace(wish(texts, "bert"), tokenizer="wordpiece:120")  # a tenth of six is one
-    with pytest.raises(AnyformerError, match="2 documents to validate on.*--split block"):
+    with pytest.raises(AnyformerError, match=r"2 documents to validate on.*--split block"):
         begin(asked, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
