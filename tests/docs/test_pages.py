@@ -126,10 +126,11 @@ def test_every_mark_says_why():
     assert len(few) < 40
     for page in pages():
         text = page.read_text(encoding="utf-8")
-        for why in re.findall(r"<!-- (?:parsed|slow):(.*?)-->", text):
+        for why in re.findall(r"^<!-- (?:parsed|slow):(.*?)-->", text, re.M):
             assert len(why.split()) > 1, named(page)
-        marks = len(re.findall(r"<!-- (?:parsed|slow):", text))
-        assert marks == len(re.findall(r"<!-- (?:parsed|slow): [^\n]+ -->\n```", text)), named(page)
+        marks = re.findall(r"^<!-- (?:parsed|slow):", text, re.M)
+        above = re.findall(r"^<!-- (?:parsed|slow): [^\n]+ -->\n```", text, re.M)
+        assert len(marks) == len(above), named(page)  # each stands right above its block
 
 
 def page_of(tmp_path: Path, text: str) -> list[Block]:
