@@ -2,6 +2,7 @@
 
 import pytest
 
+import anyformer
 from anyformer.cli.main import main
 from anyformer.cli.text import columns, in_bytes
 from anyformer.recipes import recipe, recipes
@@ -145,3 +146,13 @@ def test_text():
     assert columns([("a", "1"), ("long", "1,000")]) == ["a         1", "long  1,000"]
     sizes = {0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 3 << 30: "3.0 GiB", 5 << 50: "5,120.0 TiB"}
     assert {n: in_bytes(n) for n in sizes} == sizes
+
+
+def test_a_model_s_folder_is_shown_as_it_is(capsys, tmp_path):
+    spec = recipe("gpt2", dim=16, depth=2, heads=2, vocab=20, length=8)
+    anyformer.build(spec).save_pretrained(tmp_path / "own")
+    assert from_json(show(capsys, str(tmp_path / "own"), "--json")) == spec
+    deeper = show(capsys, str(tmp_path / "own"), "--json", "stack.depth=3")
+    assert from_json(deeper).stack.depth == 3
+    assert main(["show", str(tmp_path)]) == 2  # a folder without a model
+    assert "has no anyformer.json" in capsys.readouterr().err

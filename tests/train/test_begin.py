@@ -49,7 +49,7 @@ FAMILIES = {
 @pytest.mark.parametrize("name", FAMILIES)
 def test_each_family_begins_with_its_own_objective(name, texts, tmp_path):
     objective, tokenizer = FAMILIES[name]
-    asked = replace(wish(texts, name), tokenizer=tokenizer)
+    asked = replace(wish(texts, name), tokenizer=tokenizer, source={"held_out": 0.4})
     done = begin(asked, tmp_path / "run")
     assert done.steps == 3 and done.validation["loss"] > 0
     record = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -57,6 +57,13 @@ def test_each_family_begins_with_its_own_objective(name, texts, tmp_path):
     model, words = done.model(), done.tokenizer()
     assert model.spec.embed.source.vocab == len(words)
     assert anyformer.tokenizer(tmp_path / "run" / "model").encode("cat") == words.encode("cat")
+
+
+def test_pairs_of_too_few_documents_are_refused_before_there_is_a_run(texts, tmp_path):
+    asked = replace(wish(texts, "bert"), tokenizer="wordpiece:120")  # a tenth of six is one
+    with pytest.raises(AnyformerError, match=r"2 documents to validate on.*--split block"):
+        begin(asked, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_goes_on_as_if_it_had_not_stopped(texts, tmp_path, monkeypatch):

@@ -73,7 +73,8 @@ def convert(
         if chosen == "huggingface" and not isinstance(model.origin, native.Origin):
             raise CheckpointError(
                 f"{given.folder} is no model of a published family, so Hugging Face's library has "
-                "no class for it: use --to anyformer"
+                "no class for it: use --to anyformer, or load it in Python, set model.origin to "
+                "its family (docs/families.md) and save it"
             )
         _save(model, out, chosen, watch)
     elif chosen == "anyformer":

@@ -15,7 +15,7 @@ anyformer diff bert bert --b depth=6 stack.block.*.place=pre"""
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this verb."""
-    parser.add_argument("before", metavar="A", help="a recipe, or a JSON file of a spec")
+    parser.add_argument("before", metavar="A", help="a recipe, a JSON file of a spec, or a folder")
     parser.add_argument("after", metavar="B", help="another one")
     for name in ("a", "b"):
         parser.add_argument(

@@ -120,11 +120,7 @@ def model(text: str, words: list[str]) -> Model:
     """The spec of a recipe with switches, of a JSON file or of a checkpoint's folder."""
     from anyformer.recipes.registry import edited
 
-    if os.path.isdir(text):
-        from anyformer.checkpoint import load
-
-        return edited(load(text, device="meta").spec, read.pairs(words))
-    if "+" not in text or os.path.isfile(text):
+    if "+" not in text or os.path.exists(text):
         return read.model(text, words)
     from anyformer.study.words import spec_of
 

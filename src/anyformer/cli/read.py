@@ -26,8 +26,12 @@ def pairs(words: Iterable[str]) -> dict[str, Any]:
 
 
 def model(name: str, words: Iterable[str] = ()) -> Model:
-    """The spec of a recipe or of a JSON file, with settings of the form key=value."""
+    """The spec of a recipe, a JSON file or a model's folder, with settings as key=value."""
     changes = pairs(words)
+    if os.path.isdir(name):
+        from anyformer.checkpoint import load  # torch's modules, which recipes don't need
+
+        return edited(load(name, device="meta").spec, changes)
     if name.endswith(".json") or os.path.isfile(name):
         return edited(from_file(Path(name)), changes)
     return recipe(name, **changes)

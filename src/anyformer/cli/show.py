@@ -20,7 +20,9 @@ anyformer show t5 --plan --length 1024"""
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of this verb."""
-    parser.add_argument("model", metavar="MODEL", help="a recipe, or a JSON file of a spec")
+    parser.add_argument(
+        "model", metavar="MODEL", help="a recipe, a JSON file of a spec, or a folder"
+    )
     parser.add_argument(
         "settings",
         metavar="key=value",

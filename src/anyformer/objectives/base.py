@@ -53,6 +53,7 @@ class Objective(ABC):
 
     reads: ClassVar[Literal["rows", "documents", "records"]] = "rows"
     weights: Mapping[str, float]  # of each term in the loss: Σ weight · sum / count
+    least: ClassVar[int] = 1  # samples without which no example can be made
     pad: int = 0  # the id that fills shorter rows
     exits: ClassVar[bool] = False  # whether it trains the answers of all rounds of a loop
 

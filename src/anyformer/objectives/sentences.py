@@ -209,6 +209,7 @@ class Following(_PairRows):
     """Whether the second text follows the first: label 0 if so, 1 if it is of another document."""
 
     label, answer = "next_sentence_label", "seq_relationship_logits"
+    least = 2  # the other document
 
     def pair(
         self, first: np.ndarray, second: np.ndarray, told: tuple[Samples, Sample, int], rng: Rng
@@ -220,7 +221,8 @@ class Following(_PairRows):
         if samples.size < 2:
             raise InputError(
                 "the second text must be of another document, and the data has one: give more "
-                "documents, or take the objective 'sentence-order' or 'masked'"
+                "documents, cut files into some with split='block' (--split block), or take the "
+                "objective 'sentence-order' or 'masked'"
             )
         for _ in range(TRIES):
             other = samples[int(rng.integers(samples.size))]

@@ -64,7 +64,15 @@ class TextSource:
         check = [self._samples(v, objective, seed, False) for _, v in pairs if v is not None]
         weights = self.weights or tuple(float(t.tokens) for t, _ in pairs)
         held = _mixed(check, (1.0,) * len(check), seed) if check else None
-        return _mixed(learn, weights, seed), held
+        found = _mixed(learn, weights, seed), held
+        for samples, use in zip(found, ("to train on", "to validate on"), strict=True):
+            if samples is not None and samples.size < objective.least:
+                raise InputError(
+                    f"the objective needs {objective.least} documents {use}, and there is "
+                    f"{samples.size}: give more, or cut text files into some with split='block' "
+                    "or 'line' (--split block), or take the objective 'masked' (--objective masked)"
+                )
+        return found
 
     def _texts(
         self, what: str, tokenizer: Tokenizer, progress: Progress | None
