@@ -66,7 +66,10 @@ GOOD = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
         (b"[]", "names no tensors"),
         (b'{"a": 1}', "says nothing of 'a'"),
         (b'{"a": {"dtype": "F32", "shape": [2]}}', "says nothing of 'a'"),
-        (b'{"a": {"dtype": "F32", "shape": [Infinity], "data_offsets": [0, 8]}}', "says nothing of"),
+        (
+            b'{"a": {"dtype": "F32", "shape": [Infinity], "data_offsets": [0, 8]}}',
+            "says nothing of",
+        ),
         ({"a": GOOD | {"shape": [2.0]}}, "says nothing of 'a'"),
         ({"a": GOOD | {"data_offsets": [0, 8.5]}}, "says nothing of 'a'"),
         ({"a": GOOD | {"shape": [3]}}, r"'a' of shape \(3,\)"),

@@ -6,13 +6,6 @@ import pytest
 
 from docs.site import notebooks
 
-LONG = {"compare", "pretrain"}  # more than seconds
-
-
-def books() -> list:
-    found = [(f, [pytest.mark.slow] if f.stem in LONG else []) for f in notebooks.notebooks()]
-    return [pytest.param(file, id=file.stem, marks=marks) for file, marks in found]
-
 
 def cells(book: dict) -> list[dict]:
     return [cell for cell in book["cells"] if cell["cell_type"] == "code"]
@@ -22,7 +15,7 @@ def without_numbers(text: str) -> str:
     return re.sub(r"[0-9][0-9.,e+-]*", "#", text)
 
 
-@pytest.mark.parametrize("file", books())
+@pytest.mark.parametrize("file", notebooks.notebooks(), ids=lambda file: file.stem)
 def test_a_notebook_prints_what_it_holds(file):
     kept = notebooks.read(file)
     fresh = notebooks.run(kept)
