@@ -15,6 +15,7 @@ from benchmarks import (
     switches,
     train_loop,
     train_step,
+    tune,
 )
 from benchmarks.runner import Settings
 
@@ -31,6 +32,7 @@ WORKS = {
     "switches": switches.every,
     "band": switches.band,
     "numerics": numerics.numerics,
+    "tune": tune.tune,
 }
 
 
@@ -48,10 +50,13 @@ def main() -> None:
         nargs="+",
         default=[],
         help="memory, switches: measure these anew; decode: cases such as float32-1, gpt-2-64; "
-        "numerics: these backends",
+        "numerics: these backends; tune: these switches",
     )
     parser.add_argument(
-        "--device", default="cpu", choices=["cpu", "cuda"], help="decode, switches, numerics: where"
+        "--device",
+        default="cpu",
+        choices=["cpu", "cuda"],
+        help="decode, switches, numerics, tune: where",
     )
     given = parser.parse_args()
     settings = Settings(
