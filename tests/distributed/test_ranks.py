@@ -2,9 +2,11 @@
 
 import os
 import time
+from datetime import timedelta
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from anyformer.errors import TrainError
 from anyformer.train import ranks
@@ -34,6 +36,21 @@ def test_one_process_has_nothing_to_start(around):
     around(RANK="0", WORLD_SIZE="1")
     with ranks.start() as rank:
         assert rank == 0 and not ranks.initialised()
+
+
+def test_groups_of_some_ranks_wait_no_longer_than_all(monkeypatch):
+    """Torch gives a group half an hour, whatever the first one was told."""
+    monkeypatch.setattr(ranks, "_limit", timedelta(seconds=7))
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=ranks._limit)
+    try:
+        made = ranks.mesh("cpu", {"data": 1, "tensor": 1})
+        limits = [
+            g._get_backend(torch.device("cpu")).options._timeout for g in made.get_all_groups()
+        ]
+    finally:
+        dist.destroy_process_group()
+    assert limits == [timedelta(seconds=7)] * 2
 
 
 @pytest.mark.parametrize(

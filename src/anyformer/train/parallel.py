@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
@@ -70,7 +70,7 @@ def spread(trainee: Trainee, settings: Settings) -> Spread:
     plan = layout(trainee, settings, world)
     device = next(trainee.parameters()).device
     axes = plan.axes()
-    mesh = init_device_mesh(device.type, tuple(axes.values()), mesh_dim_names=tuple(axes))
+    mesh = ranks.mesh(device.type, axes)
     if plan.tensor > 1:
         kept = split(trainee.model, mesh["tensor"])
         if kept and ranks.rank() == 0:

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
 from torch.distributed.rendezvous import rendezvous
 
 from anyformer.data.order import mix
@@ -169,6 +170,14 @@ def group() -> Any:
     Torch's own limit is half an hour.
     """
     return _in_time("new_group", lambda: dist.new_group(backend="gloo", timeout=_limit))
+
+
+def mesh(kind: str, axes: dict[str, int]) -> DeviceMesh:
+    """All processes laid out by named axes, whose groups wait for each other as long as all do."""
+    made = init_device_mesh(kind, tuple(axes.values()), mesh_dim_names=tuple(axes))
+    for own in made.get_all_groups():
+        _set_pg_timeout(_limit, own)
+    return made
 
 
 def _in_time(name: str, connect: Callable[[], Any]) -> Any:
