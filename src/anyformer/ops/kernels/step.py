@@ -145,13 +145,12 @@ def step(y_, keys, values, at_, wave, keep_, parts, out_, site, S: tl.constexpr)
             top, total = new, total * shrink + tl.sum(p, 1)
         to = (b * S.heads + g) * S.group
         high = (e < S.E)[None, :]
+        here = (m < S.group)[:, None] & high
         if active == 1:
-            here = (m < S.group)[:, None] & high
             sure = tl.where(total > 0, total, 1.0)
             tl.store(out_ + (to + m)[:, None] * S.E + e[None, :], acc / sure[:, None], mask=here)
         else:
             left = (bg * S.SHARES + part) * S.group + m
-            here = (m < S.group)[:, None] & high
             place_ = left[:, None].to(tl.int64) * S.E + e[None, :]
             tl.store(parts[0] + place_, acc, mask=here, cache_modifier=".cg")
             tl.store(parts[1] + left, top, mask=m < S.group, cache_modifier=".cg")
@@ -161,6 +160,6 @@ def step(y_, keys, values, at_, wave, keep_, parts, out_, site, S: tl.constexpr)
             if count == active - 1:
                 whole = joined(parts, bg, active, S)
                 n = tl.arange(0, S.GROUP)
-                here = (n < S.group)[:, None] & high
-                tl.store(out_ + (to + n)[:, None] * S.E + e[None, :], whole, mask=here)
+                real = (n < S.group)[:, None] & high
+                tl.store(out_ + (to + n)[:, None] * S.E + e[None, :], whole, mask=real)
                 tl.store(parts[3] + bg, 0)
