@@ -33,9 +33,9 @@ CUTS: dict[tuple[int, int, bool], Cut] = {}
 
 CANDIDATES = (
     Cut(1, 1024, 4), Cut(2, 1024, 4), Cut(4, 1024, 4), Cut(4, 1024, 8), Cut(8, 1024, 8),
-    Cut(2, 512, 2), Cut(8, 512, 4), Cut(16, 512, 8), Cut(1, 2048, 4), Cut(2, 2048, 8),
-    Cut(4, 2048, 8), Cut(1, 4096, 8), Cut(2, 4096, 8), Cut(4, 1024, 4, "evict_first"),
-    Cut(2, 2048, 8, "evict_first"),
+    Cut(8, 256, 4), Cut(16, 256, 4), Cut(16, 256, 8), Cut(4, 512, 4), Cut(8, 512, 4),
+    Cut(16, 512, 8), Cut(1, 2048, 4), Cut(2, 2048, 8), Cut(4, 2048, 8), Cut(2, 4096, 8),
+    Cut(4, 1024, 4, "evict_first"), Cut(16, 256, 4, "evict_first"),
 )  # fmt: skip
 
 

@@ -38,22 +38,41 @@ def activated(y, S: tl.constexpr):
 
 
 @triton.jit
-def scaled(y, total, squares, sums_, n, there, eps, S: tl.constexpr):
+def scaled(y, total, squares, sums, eps, S: tl.constexpr):
     """Products y (…, N) of what a norm has not divided yet; total and squares (…) of its input."""
     if S.NORM == "layer":
         mean = total / S.ins
         root = tl.rsqrt(tl.maximum(squares / S.ins - mean * mean, 0.0) + eps)
-        y = root * (y - mean * tl.load(sums_ + n, mask=there, other=0.0))
+        y = root * (y - mean * sums)
     elif S.NORM == "root":
         y = tl.rsqrt(squares / S.ins + eps) * y
     return y
 
 
 @triton.jit
-def weights(w_, start, at, there, S: tl.constexpr):
-    """Weights (N, K) from input `at` on; each is read once in a step, so none need stay near."""
-    both = there[:, None] & (at + tl.arange(0, S.K) < S.ins)[None, :]
-    return tl.load(w_ + start + at, mask=both, other=0.0, eviction_policy=S.EVICT)
+def vector(x_, n, there, USED: tl.constexpr):
+    """Numbers of outputs n in float32, which kernels ask for before they need them."""
+    if USED:
+        x = tl.load(x_ + n, mask=there, other=0.0).to(tl.float32)
+    else:
+        x = tl.full(n.shape, 0.0, tl.float32)
+    return x
+
+
+@triton.jit
+def ahead(maps, gain_, start, at, there, S: tl.constexpr):
+    """Weights (N, K) of both maps and the norm's gain (K,) from input `at` on.
+
+    Weights are read once in a step, so that none need stay near.
+    """
+    k = tl.arange(0, S.K)
+    here = at + k < S.ins
+    both = there[:, None] & here[None, :]
+    w = tl.load(maps[0] + start + at, mask=both, other=0.0, eviction_policy=S.EVICT)
+    gate = w
+    if S.GATED:
+        gate = tl.load(maps[2] + start + at, mask=both, other=0.0, eviction_policy=S.EVICT)
+    return w, gate, vector(gain_, at + k, here, S.NORM != "none")
 
 
 @triton.jit
@@ -77,42 +96,40 @@ def row(x_, maps, norm, more_, out_, site, S: tl.constexpr):
     the best alone, out (rows, programs) are the greatest of each program and more their places.
     Weights are asked for a tile ahead, the first ones before the kernel before has ended.
     """
-    w_, bias_, gate_, gate_bias_ = maps
+    _, bias_, _, gate_bias_ = maps
     gain_, sums_, gate_sums_ = norm
     m = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * S.N + tl.arange(0, S.N)
     k = tl.arange(0, S.K)
     there = n < S.outs
-    acc = tl.full((S.N, S.K), 0.0, tl.float32)
-    gates = tl.full((S.N, S.K), 0.0, tl.float32)
-    total, squares = tl.full((S.K,), 0.0, tl.float32), tl.full((S.K,), 0.0, tl.float32)
     start = n.to(tl.int64)[:, None] * S.ins + k[None, :]
-    w, gate = weights(w_, start, 0, there, S), acc
-    if S.GATED:
-        gate = weights(gate_, start, 0, there, S)
+    w, gate, gain = ahead(maps, gain_, start, 0, there, S)
+    bias, gate_bias = vector(bias_, n, there, True), vector(gate_bias_, n, there, S.GATED)
+    sums = vector(sums_, n, there, S.NORM == "layer")
+    gate_sums = vector(gate_sums_, n, there, S.GATED and S.NORM == "layer")
     if S.EARLY:
         cuda.gdc_launch_dependents()
         cuda.gdc_wait()
+    more = vector(more_, m * S.outs + n, there, S.MORE)
+    acc = tl.full((S.N, S.K), 0.0, tl.float32)
+    gates = tl.full((S.N, S.K), 0.0, tl.float32)
+    total, squares = tl.full((S.K,), 0.0, tl.float32), tl.full((S.K,), 0.0, tl.float32)
     for at in range(0, S.ins, S.K):
-        here = at + k < S.ins
-        x = tl.load(x_ + m * S.ins + at + k, mask=here, other=0.0).to(tl.float32)
+        x = tl.load(x_ + m * S.ins + at + k, mask=at + k < S.ins, other=0.0).to(tl.float32)
+        now, then, by = w, gate, gain
+        w, gate, gain = ahead(maps, gain_, start, at + S.K, there, S)
         if S.NORM != "none":
             total += x
             squares += x * x
-            x = x * tl.load(gain_ + at + k, mask=here, other=0.0).to(tl.float32)
-        now = w
-        w = weights(w_, start, at + S.K, there, S)
+            x = x * by
         acc += now.to(tl.float32) * x[None, :]
         if S.GATED:
-            then = gate
-            gate = weights(gate_, start, at + S.K, there, S)
             gates += then.to(tl.float32) * x[None, :]
     total_, squares_ = tl.sum(total, 0), tl.sum(squares, 0)
-    y = scaled(tl.sum(acc, 1), total_, squares_, sums_, n, there, site.eps, S)
-    y += tl.load(bias_ + n, mask=there, other=0.0)
+    y = scaled(tl.sum(acc, 1), total_, squares_, sums, site.eps, S) + bias
     if S.GATED:
-        gate = scaled(tl.sum(gates, 1), total_, squares_, gate_sums_, n, there, site.eps, S)
-        y *= activated(gate + tl.load(gate_bias_ + n, mask=there, other=0.0), S)
+        other = scaled(tl.sum(gates, 1), total_, squares_, gate_sums, site.eps, S)
+        y *= activated(other + gate_bias, S)
     else:
         y = activated(y, S)
     if S.BEST:
@@ -121,10 +138,7 @@ def row(x_, maps, norm, more_, out_, site, S: tl.constexpr):
         tl.store(out_ + place, top)
         tl.store(more_ + place, at)
     else:
-        place = m * S.outs + n
-        if S.MORE:
-            y += tl.load(more_ + place, mask=there, other=0.0).to(tl.float32)
-        tl.store(out_ + place, y, mask=there)
+        tl.store(out_ + m * S.outs + n, y + more, mask=there)
 
 
 @triton.jit
@@ -160,11 +174,14 @@ def rows(x_, maps, norm, more_, out_, site, S: tl.constexpr):
             gates += dot(x, tl.trans(gate))
     total_, squares_ = total[:, None], squares[:, None]
     wide_n, wide_there = n[None, :], there[None, :]
-    y = scaled(acc, total_, squares_, sums_, wide_n, wide_there, site.eps, S)
-    y += tl.load(bias_ + wide_n, mask=wide_there, other=0.0)
+    layered = S.NORM == "layer"
+    sums = vector(sums_, wide_n, wide_there, layered)
+    y = scaled(acc, total_, squares_, sums, site.eps, S)
+    y += vector(bias_, wide_n, wide_there, True)
     if S.GATED:
-        gate = scaled(gates, total_, squares_, gate_sums_, wide_n, wide_there, site.eps, S)
-        y *= activated(gate + tl.load(gate_bias_ + wide_n, mask=wide_there, other=0.0), S)
+        sums = vector(gate_sums_, wide_n, wide_there, layered)
+        gate = scaled(gates, total_, squares_, sums, site.eps, S)
+        y *= activated(gate + vector(gate_bias_, wide_n, wide_there, True), S)
     else:
         y = activated(y, S)
     if S.BEST:
