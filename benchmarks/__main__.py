@@ -12,6 +12,7 @@ from benchmarks import (
     numerics,
     predict,
     prepare,
+    rows,
     switches,
     train_loop,
     train_step,
@@ -30,6 +31,7 @@ WORKS = {
     "train-loop": train_loop.overhead,
     "switches": switches.every,
     "band": switches.band,
+    "rows": rows.rows,
     "numerics": numerics.numerics,
 }
 
@@ -48,10 +50,13 @@ def main() -> None:
         nargs="+",
         default=[],
         help="memory, switches: measure these anew; decode: cases such as float32-1, gpt-2-64; "
-        "numerics: these backends",
+        "numerics: these backends; rows: maps such as 'GPT-2 out'",
     )
     parser.add_argument(
-        "--device", default="cpu", choices=["cpu", "cuda"], help="decode, switches, numerics: where"
+        "--device",
+        default="cpu",
+        choices=["cpu", "cuda"],
+        help="decode, switches, numerics, rows: where",
     )
     given = parser.parse_args()
     settings = Settings(

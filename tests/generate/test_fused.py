@@ -16,7 +16,7 @@ from anyformer.generate.static import Static
 from anyformer.model.model import build
 
 pytest.importorskip("triton", reason="fused: Triton isn't installed")
-from anyformer.ops.kernels import launch_rows, launch_step  # noqa: E402
+from anyformer.ops.kernels import launch_rows, launch_step
 
 WHERE = "cuda" if torch.cuda.is_available() else "cpu"
 VOCAB = 24

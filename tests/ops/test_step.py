@@ -20,7 +20,11 @@ def plain(y, slots, how, turned):
     """What the kernel does in float64: what comes out, and the keys and values afterwards."""
     (heads, groups), (size, value_size), rows = how.heads, how.sizes, len(y)
     q, k, v = y.double().split([heads * size, groups * size, groups * value_size], -1)
-    q, k, v = q.view(rows, heads, 1, size), k.view(rows, groups, 1, size), v.view(rows, groups, 1, -1)
+    q, k, v = (
+        q.view(rows, heads, 1, size),
+        k.view(rows, groups, 1, size),
+        v.view(rows, groups, 1, -1),
+    )
     if turned is not None:
         at, dims = turned
         layout = "pairs" if how.pairs else "halves"

@@ -1,8 +1,8 @@
 """A twin for decoding on a GPU whose sublayers are few kernels.
 
 A norm moves into the maps that read it, an activation behind them, and the stream into the map that
-ends a branch (ops/rows.py). A plain attention is one kernel between its maps, and the end of a model
-one that knows the likeliest token (stepping.py). What is made otherwise stays as it is.
+ends a branch (ops/rows.py). A plain attention is one kernel between its maps, and the end of a
+model one that knows the likeliest token (stepping.py). What is made otherwise stays as it is.
 """
 
 from __future__ import annotations

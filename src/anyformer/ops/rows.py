@@ -76,7 +76,7 @@ class Rows:
 
         broken (rows,) becomes True where that is infinite, or where some output is NaN.
         """
-        run_choice(x.reshape(-1, self.weight.shape[1]), *self._given(), tokens, broken)
+        run_choice(x.reshape(-1, self.weight.shape[1]), *self._given(), [tokens, broken])
 
     def _given(self) -> tuple[list[Tensor], str, float, list[Tensor], str]:
         """What kernels read besides x."""
@@ -121,7 +121,7 @@ def _(
     return x.new_empty(x.shape[0], maps[0].shape[0])
 
 
-@torch.library.custom_op("anyformer::choice", mutates_args=("tokens", "broken"))
+@torch.library.custom_op("anyformer::choice", mutates_args=("found",))
 def run_choice(
     x: Tensor,
     maps: list[Tensor],
@@ -129,12 +129,12 @@ def run_choice(
     eps: float,
     norm: list[Tensor],
     act: str,
-    tokens: Tensor,
-    broken: Tensor,
+    found: list[Tensor],
 ) -> None:
-    """Launch kernels on x (rows, ins) that write tokens and broken (rows,)."""
+    """Launch kernels on x (rows, ins) that write `found`: tokens and broken (rows,)."""
     from anyformer.ops.kernels import launch_rows  # Triton is no dependency
 
+    tokens, broken = found
     launch_rows.choose(x.contiguous(), maps, (kind, eps, norm), act, tokens, broken)
 
 
@@ -146,7 +146,6 @@ def _(
     eps: float,
     norm: list[Tensor],
     act: str,
-    tokens: Tensor,
-    broken: Tensor,
+    found: list[Tensor],
 ) -> None:
     return None

@@ -1,7 +1,7 @@
 """A decoding step's attention as one kernel: turned, remembered and attended.
 
-What the map to q, k and v gives goes in, what the map out reads comes out. The new key and value are
-written into a cache of a set size, at a position that only the device knows.
+What the map to q, k and v gives goes in, what the map out reads comes out. The new key and value
+are written into a cache of a set size, at a position that only the device knows.
 Letters: B batch, H heads, G key heads, D size of q and k, E size of v, L room of the cache.
 """
 
@@ -42,43 +42,51 @@ class Step:
     def __call__(self, y: Tensor, slots: Slots, wave: tuple[Tensor, Tensor] | None) -> Tensor:
         """y (B, (H + G) D + G E) -> (B, H E); wave: cosines and sines (1 or B, turning / 2)."""
         assert y.shape[0] * self.heads[1] <= len(self.arrived), "more rows than were announced"
-        flat = [] if wave is None else [w.reshape(w.shape[0], -1).float().contiguous() for w in wave]
+        flat = (
+            [] if wave is None else [w.reshape(w.shape[0], -1).float().contiguous() for w in wave]
+        )
         keep = [] if slots.keep is None else [slots.keep.view(torch.uint8)]
         half = 0 if wave is None else flat[0].shape[1]
         window = 0 if slots.ring else self.window
-        facts = [*self.heads, *self.sizes, window, int(slots.ring), slots.live, half, int(self.pairs)]
-        return run_step(
-            y.contiguous(), slots.keys, slots.values, self.arrived, slots.at, flat, keep, facts,
-            self.scale,
-        )  # fmt: skip
+        facts = [
+            *self.heads,
+            *self.sizes,
+            window,
+            int(slots.ring),
+            slots.live,
+            half,
+            int(self.pairs),
+        ]
+        state = [slots.keys, slots.values, self.arrived]
+        return run_step(y.contiguous(), state, slots.at, flat, keep, facts, self.scale)
 
 
-@torch.library.custom_op("anyformer::step", mutates_args=("keys", "values", "arrived"))
+@torch.library.custom_op("anyformer::step", mutates_args=("state",))
 def run_step(
     y: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    arrived: Tensor,
+    state: list[Tensor],
     at: Tensor,
     wave: list[Tensor],
     keep: list[Tensor],
     facts: list[int],
     scale: float,
 ) -> Tensor:
-    """Launch the kernel; `facts` are those of kernels.launch_step.Facts."""
+    """Launch the kernel, which changes `state`: keys, values and counts of arrivals.
+
+    `facts` are those of kernels.launch_step.Facts.
+    """
     from anyformer.ops.kernels import launch_step as launch  # Triton is no dependency
 
     *sizes, window, ring, live, half, pairs = facts
     found = launch.Facts(*sizes, window, bool(ring), live, half, bool(pairs))
+    keys, values, arrived = state
     return launch.run(y, (keys, values, at, arrived), (wave, keep), found, scale)
 
 
 @run_step.register_fake
 def _(
     y: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    arrived: Tensor,
+    state: list[Tensor],
     at: Tensor,
     wave: list[Tensor],
     keep: list[Tensor],

@@ -75,9 +75,12 @@ def shares_of(rows: int, facts: Facts) -> int:
 
 
 def run(
-    y: Tensor, cache: tuple[Tensor, Tensor, Tensor, Tensor], more: tuple[list[Tensor], list[Tensor]],
-    facts: Facts, scale: float,
-) -> Tensor:  # fmt: skip
+    y: Tensor,
+    cache: tuple[Tensor, Tensor, Tensor, Tensor],
+    more: tuple[list[Tensor], list[Tensor]],
+    facts: Facts,
+    scale: float,
+) -> Tensor:
     """y (B, …) -> (B, H·E); cache: keys, values, position, arrivals; more: wave and keep."""
     keys, values, at, arrived = cache
     wave, keep = more

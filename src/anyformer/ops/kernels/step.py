@@ -27,7 +27,9 @@ def heads(x_, m, count, wave, S: tl.constexpr):
             low = d < S.HALF
             other, at = tl.where(low, d + S.HALF, d - S.HALF), tl.where(low, d, d - S.HALF)
         turns = d < 2 * S.HALF
-        beside = tl.load(x_ + m[:, None] * S.D + other[None, :], mask=there & turns[None, :], other=0.0)
+        beside = tl.load(
+            x_ + m[:, None] * S.D + other[None, :], mask=there & turns[None, :], other=0.0
+        )
         cos = tl.load(wave[0] + at, mask=turns, other=1.0)
         sin = tl.load(wave[1] + at, mask=turns, other=0.0)
         sin = tl.where(low, -sin, sin)
