@@ -59,7 +59,7 @@ class Work(NamedTuple):
     """Launches, and how many they are."""
 
     run: Callable[[], None]
-    count: int
+    many: int
 
 
 STEPS = {"GPT-2": ((12, 12), 64, False), "Llama": ((32, 8), 64, True)}  # heads, size, rotary
@@ -154,7 +154,7 @@ def micros(work: Work) -> float:
         graph.replay()
         torch.cuda.synchronize()
         best = min(best, time.perf_counter() - start)
-    return best / work.count * 1e6
+    return best / work.many * 1e6
 
 
 @contextmanager

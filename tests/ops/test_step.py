@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from anyformer.ops.rotary import angles, turn, waves
-from anyformer.ops.step import Slots, Step
+from anyformer.ops.step import Facts, Slots, Step
 
 pytest.importorskip("triton", reason="step: Triton isn't installed")
 WHERE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -73,7 +73,7 @@ def check(how, at, rows=2, dtype=torch.float32, room=ROOM, ring=False, keep=None
 
 def made(heads=(2, 2), sizes=(16, 16), window=None, pairs=False):
     like = torch.empty(0, device=WHERE)
-    return Step(heads, sizes, 0.3, window, pairs, like, rows=4)
+    return Step(heads, sizes, 0.15, window, pairs, like, rows=4)
 
 
 @pytest.fixture(params=["one program", "shares"], autouse=True)
@@ -81,6 +81,7 @@ def shared(request, monkeypatch):
     """Each head's keys by one program, and by several."""
     from anyformer.ops.kernels import launch_step
 
+    torch.manual_seed(0)
     if request.param == "one program":
         monkeypatch.setattr(launch_step, "PROGRAMS", 1)
     monkeypatch.setattr(launch_step, "SCORES", 512)  # 32 keys of 16 channels a tile
@@ -131,11 +132,11 @@ def test_rows_of_unequal_length():
 
 
 def test_shares_follow_the_room_that_a_gpu_has(shared):
-    from anyformer.ops.kernels.launch_step import Facts, shares_of
+    from anyformer.ops.kernels.launch_step import shares_of
 
     if shared == "one program":
         pytest.skip("programs of its own")
-    facts = Facts(12, 12, 64, 64, 0, False, 272, 0, False)
+    facts = Facts(12, 12, 64, 64, 0, 0, 272, 0, 0)
     assert shares_of(1, facts) == 17  # tiles of 16 keys here
     assert shares_of(64, facts) == 1
     assert shares_of(1, facts._replace(heads=384, value_size=128)) == 4

@@ -26,6 +26,20 @@ class Slots(NamedTuple):
     keep: Tensor | None = None  # (B, live): keys that are seen, True for those to come
 
 
+class Facts(NamedTuple):
+    """How many heads of which size attend, over which keys."""
+
+    heads: int
+    groups: int  # key heads
+    size: int
+    value_size: int
+    window: int  # keys that are seen, the new one among them; 0: all
+    ring: int  # 1: the buffer has room for the window alone
+    live: int  # keys that there may be
+    half: int  # channels that turn, of each half; 0: none
+    pairs: int  # 1: neighbours turn, not halves
+
+
 class Step:
     """How heads attend; `rows` are the most that will."""
 
@@ -42,23 +56,19 @@ class Step:
     def __call__(self, y: Tensor, slots: Slots, wave: tuple[Tensor, Tensor] | None) -> Tensor:
         """y (B, (H + G) D + G E) -> (B, H E); wave: cosines and sines (1 or B, turning / 2)."""
         assert y.shape[0] * self.heads[1] <= len(self.arrived), "more rows than were announced"
-        flat = (
-            [] if wave is None else [w.reshape(w.shape[0], -1).float().contiguous() for w in wave]
-        )
+        flat = [w.reshape(len(w), -1).float().contiguous() for w in wave or ()]
         keep = [] if slots.keep is None else [slots.keep.view(torch.uint8)]
-        half = 0 if wave is None else flat[0].shape[1]
-        window = 0 if slots.ring else self.window
-        facts = [
+        facts = Facts(
             *self.heads,
             *self.sizes,
-            window,
-            int(slots.ring),
-            slots.live,
-            half,
-            int(self.pairs),
-        ]
+            window=0 if slots.ring else self.window,
+            ring=int(slots.ring),
+            live=slots.live,
+            half=flat[0].shape[1] if flat else 0,
+            pairs=int(self.pairs),
+        )
         state = [slots.keys, slots.values, self.arrived]
-        return run_step(y.contiguous(), state, slots.at, flat, keep, facts, self.scale)
+        return run_step(y.contiguous(), state, slots.at, flat, keep, list(facts), self.scale)
 
 
 @torch.library.custom_op("anyformer::step", mutates_args=("state",))
@@ -73,14 +83,12 @@ def run_step(
 ) -> Tensor:
     """Launch the kernel, which changes `state`: keys, values and counts of arrivals.
 
-    `facts` are those of kernels.launch_step.Facts.
+    `facts` are those of Facts.
     """
-    from anyformer.ops.kernels import launch_step as launch  # Triton is no dependency
+    from anyformer.ops.kernels import launch_step  # Triton is no dependency
 
-    *sizes, window, ring, live, half, pairs = facts
-    found = launch.Facts(*sizes, window, bool(ring), live, half, bool(pairs))
     keys, values, arrived = state
-    return launch.run(y, (keys, values, at, arrived), (wave, keep), found, scale)
+    return launch_step.run(y, (keys, values, at, arrived), (wave, keep), Facts(*facts), scale)
 
 
 @run_step.register_fake

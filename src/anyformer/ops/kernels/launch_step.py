@@ -10,25 +10,12 @@ from torch import Tensor
 from anyformer.ops.kernels import launch_rows
 from anyformer.ops.kernels.launch import power, view
 from anyformer.ops.kernels.step import step as kernel
+from anyformer.ops.step import Facts
 
 SCORES = 4096  # channels of the keys of a tile
 JOINED = 16384  # numbers that the last share joins, at most
 PROGRAMS = 264  # that keep a GPU busy
 WARPS = 4
-
-
-class Facts(NamedTuple):
-    """How many heads of which size attend, over which keys."""
-
-    heads: int
-    groups: int  # key heads
-    size: int
-    value_size: int
-    window: int  # keys that are seen, the new one among them; 0: all
-    ring: bool  # the buffer has room for the window alone
-    live: int  # keys that there may be
-    half: int  # channels that turn, of each half; 0: none
-    pairs: bool  # neighbours turn, not halves
 
 
 class Site(NamedTuple):
@@ -94,13 +81,25 @@ def run(
         sums = (part(many, facts.value_size), part(many), part(many))
     early = launch_rows.early(y)
     shape = Shape(
-        heads=facts.groups, group=group, D=facts.size, E=facts.value_size, HALF=facts.half,
-        PAIRS=facts.pairs, APART=int(bool(wave) and wave[0].shape[0] > 1), WINDOW=facts.window,
-        RING=facts.ring, KEPT=bool(keep), SHARES=shares, PARTS=_next(shares), GROUP=_next(group),
+        heads=facts.groups,
+        group=group,
+        D=facts.size,
+        E=facts.value_size,
+        HALF=facts.half,
+        PAIRS=bool(facts.pairs),
+        APART=int(bool(wave) and len(wave[0]) > 1),
+        WINDOW=facts.window,
+        RING=bool(facts.ring),
+        KEPT=bool(keep),
+        SHARES=shares,
+        PARTS=_next(shares),
+        GROUP=_next(group),
         M=1 if group == 1 else max(16, _next(group)),
         N=keys_of(max(facts.size, facts.value_size)),
-        BD=power(facts.size), BE=power(facts.value_size), EARLY=early,
-    )  # fmt: skip
+        BD=power(facts.size),
+        BE=power(facts.value_size),
+        EARLY=early,
+    )
     site = Site(scale, keys.shape[2], keep[0].stride(0) if keep else 0)
     launch_rows.launch(
         kernel, (rows * facts.groups, shares), early, WARPS,
