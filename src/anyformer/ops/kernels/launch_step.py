@@ -103,7 +103,7 @@ def run(
     site = Site(scale, keys.shape[2], keep[0].stride(0) if keep else 0)
     launch_rows.launch(
         kernel, (rows * facts.groups, shares), early, WARPS,
-        y, view(keys), view(values), at, tuple(wave) or (out, out), keep[0] if keep else out,
+        y, (view(keys), view(values), at), (*(wave or (out, out)), *(keep or (out,))),
         (*sums, arrived), out, site, shape,
     )  # fmt: skip
     return out

@@ -92,51 +92,91 @@ def remembered(keys, values, keep_, b, g, j, last, slot, S: tl.constexpr):
 
 
 @triton.jit
-def step(y_, keys, values, at_, wave, keep_, parts, out_, site, S: tl.constexpr):
-    """y (B, (H + G) D + G E), keys and values (B, G, L, …), at (1,) -> out (B, H E).
+def share(at, part, room, S: tl.constexpr):
+    """Where the new key belongs, a share's first key and its end, and how many shares have any."""
+    slot, first = at, 0
+    if S.RING:
+        slot = at % room
+    elif S.WINDOW:
+        first = tl.maximum(at - S.WINDOW + 1, 0)
+    end = tl.minimum(at, room)
+    each = tl.maximum(tl.cdiv(tl.cdiv(end - first, S.SHARES), S.N), 1) * S.N
+    begin = first + part * each
+    return slot, begin, tl.minimum(begin + each, end), tl.maximum(tl.cdiv(end - first, each), 1)
 
-    wave: cosines and sines (1 or B, HALF); keep (B, L) of bytes; parts: sums (B, G, shares, group,
-    E), their tops and totals, and counts of arrivals (B G), which are 0 before and after.
+
+@triton.jit
+def newest(own, key_, value_, g, q, wave, scale, S: tl.constexpr):
+    """Remember the new key and value -> what queries make of them alone: sum (M, BE) and top.
+
+    own: keys and values of a row of y; key_ and value_ are where this head's belong.
     """
+    only, d, e = tl.arange(0, 1), tl.arange(0, S.BD), tl.arange(0, S.BE)
+    key = heads(own + g * S.D, only, 1, wave, S)  # (1, BD)
+    value = tl.load(own + S.heads * S.D + g * S.E + e, mask=e < S.E, other=0.0)
+    tl.store(key_ + d[None, :], key, mask=(d < S.D)[None, :])
+    tl.store(value_ + e, value, mask=e < S.E)
+    top = tl.sum(q.to(tl.float32) * key.to(tl.float32), 1) * scale
+    return tl.broadcast_to(value.to(tl.float32)[None, :], (S.M, S.BE)), top
+
+
+@triton.jit
+def ended(acc, top, total, bg, part, active, parts, out_, S: tl.constexpr):
+    """Write what a share found: to out where it is alone, else as a part, the last joining all."""
+    m, n, e = tl.arange(0, S.M), tl.arange(0, S.GROUP), tl.arange(0, S.BE)
+    to = tl.cast(bg, tl.int64) * S.group
+    high, real = (e < S.E)[None, :], m < S.group
+    if active == 1:
+        sure = tl.where(total > 0, total, 1.0)
+        at = (to + m)[:, None] * S.E + e[None, :]
+        tl.store(out_ + at, acc / sure[:, None], mask=real[:, None] & high)
+    else:
+        left = (tl.cast(bg, tl.int64) * S.SHARES + part) * S.group + m
+        at = left[:, None] * S.E + e[None, :]
+        tl.store(parts[0] + at, acc, mask=real[:, None] & high, cache_modifier=".cg")
+        tl.store(parts[1] + left, top, mask=real, cache_modifier=".cg")
+        tl.store(parts[2] + left, total, mask=real, cache_modifier=".cg")
+        tl.debug_barrier()  # of this program: all of it has written before it is counted
+        count = tl.atomic_add(parts[3] + bg, 1, sem="acq_rel")
+        if count == active - 1:
+            whole = joined(parts, bg, active, S)
+            mine = (n < S.group)[:, None] & high
+            tl.store(out_ + (to + n)[:, None] * S.E + e[None, :], whole, mask=mine)
+            tl.store(parts[3] + bg, 0)
+
+
+@triton.jit
+def step(y_, cache, beside, parts, out_, site, S: tl.constexpr):
+    """y (B, (H + G) D + G E) -> out (B, H E).
+
+    cache: keys and values (B, G, L, …), the new position (1,); beside: cosines and sines
+    (1 or B, HALF), bytes of what is kept (B, L); parts: sums (B, G, shares, group, E), their tops
+    and totals, and counts of arrivals (B G), which are 0 before and after.
+    """
+    keys, values, at_ = cache
+    cos_, sin_, keep_ = beside
     bg, part = tl.program_id(0), tl.program_id(1)
     if S.EARLY:
         cuda.gdc_launch_dependents()
         cuda.gdc_wait()
     b, g = tl.cast(bg // S.heads, tl.int64), bg % S.heads
-    at = tl.load(at_).to(tl.int32)
-    slot, first = at, 0
-    if S.RING:
-        slot = at % site.room
-    elif S.WINDOW:
-        first = tl.maximum(at - S.WINDOW + 1, 0)
-    end = tl.minimum(at, site.room)
-    each = tl.maximum(tl.cdiv(tl.cdiv(end - first, S.SHARES), S.N), 1) * S.N
-    active = tl.maximum(tl.cdiv(end - first, each), 1)
+    slot, begin, last, active = share(tl.load(at_).to(tl.int32), part, site.room, S)
     if part < active:
-        begin = first + part * each
-        last = tl.minimum(begin + each, end)
         keep_ += b * site.kept
         k, v, seen = remembered(keys, values, keep_, b, g, begin, last, slot, S)
-        row_ = y_ + b * ((S.heads * S.group + S.heads) * S.D + S.heads * S.E)
-        wave_ = (wave[0] + b * S.APART * S.HALF, wave[1] + b * S.APART * S.HALF)
-        m, e = tl.arange(0, S.M), tl.arange(0, S.BE)
-        q = heads(row_ + g * S.group * S.D, m, S.group, wave_, S)
+        asked = y_ + b * ((S.heads * S.group + S.heads) * S.D + S.heads * S.E)
+        wave = (cos_ + b * S.APART * S.HALF, sin_ + b * S.APART * S.HALF)
+        q = heads(asked + g * S.group * S.D, tl.arange(0, S.M), S.group, wave, S)
         acc = tl.full((S.M, S.BE), 0.0, tl.float32)
         top = tl.full((S.M,), float("-inf"), tl.float32)
         total = tl.full((S.M,), 0.0, tl.float32)
         if part == 0:
-            only, d = tl.arange(0, 1), tl.arange(0, S.BD)
-            own = row_ + S.heads * S.group * S.D
-            key = heads(own + g * S.D, only, 1, wave_, S)  # (1, BD)
-            value = tl.load(own + S.heads * S.D + g * S.E + e, mask=e < S.E, other=0.0)
-            tl.store(place(keys, b, g, slot) + d[None, :], key, mask=(d < S.D)[None, :])
-            tl.store(place(values, b, g, slot) + e, value, mask=e < S.E)
-            top = tl.sum(q.to(tl.float32) * key.to(tl.float32), 1) * site.scale
+            own = asked + S.heads * S.group * S.D
+            key_, value_ = place(keys, b, g, slot), place(values, b, g, slot)
+            acc, top = newest(own, key_, value_, g, q, wave, site.scale, S)
             total += 1.0
-            acc += value.to(tl.float32)[None, :]
         for j in range(begin, last, S.N):
-            s = scores(q, k, S) * site.scale
-            s = tl.where(seen[None, :], s, float("-inf"))
+            s = tl.where(seen[None, :], scores(q, k, S) * site.scale, float("-inf"))
             now = v
             k, v, seen = remembered(keys, values, keep_, b, g, j + S.N, last, slot, S)
             new = tl.maximum(top, tl.max(s, 1))
@@ -145,23 +185,4 @@ def step(y_, keys, values, at_, wave, keep_, parts, out_, site, S: tl.constexpr)
             shrink = tl.exp(top - sure)
             acc = acc * shrink[:, None] + mixed(p, now, S)
             top, total = new, total * shrink + tl.sum(p, 1)
-        to = (b * S.heads + g) * S.group
-        high = (e < S.E)[None, :]
-        here = (m < S.group)[:, None] & high
-        if active == 1:
-            sure = tl.where(total > 0, total, 1.0)
-            tl.store(out_ + (to + m)[:, None] * S.E + e[None, :], acc / sure[:, None], mask=here)
-        else:
-            left = (bg * S.SHARES + part) * S.group + m
-            place_ = left[:, None].to(tl.int64) * S.E + e[None, :]
-            tl.store(parts[0] + place_, acc, mask=here, cache_modifier=".cg")
-            tl.store(parts[1] + left, top, mask=m < S.group, cache_modifier=".cg")
-            tl.store(parts[2] + left, total, mask=m < S.group, cache_modifier=".cg")
-            tl.debug_barrier()  # of this program: all of it has written before it is counted
-            count = tl.atomic_add(parts[3] + bg, 1, sem="acq_rel")
-            if count == active - 1:
-                whole = joined(parts, bg, active, S)
-                n = tl.arange(0, S.GROUP)
-                real = (n < S.group)[:, None] & high
-                tl.store(out_ + (to + n)[:, None] * S.E + e[None, :], whole, mask=real)
-                tl.store(parts[3] + bg, 0)
+        ended(acc, top, total, bg, part, active, parts, out_, S)
