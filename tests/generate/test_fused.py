@@ -45,7 +45,7 @@ def spec_of(attention=PLAIN, feed=None, stack=None, **sub):
     block = tuple(S.Sublayer(**{"branch": b, "norm": S.LayerNorm(), **sub}) for b in branches)
     return S.Model(
         dim=16,
-        embed=S.Embed(source=S.Tokens(vocab=VOCAB), position=S.Learned(length=32)),
+        embed=S.Embed(source=S.Tokens(vocab=VOCAB), position=S.Learned(length=64)),
         stack=S.Stack(**{"block": block, "depth": 2, "final_norm": S.LayerNorm(), **(stack or {})}),
         head=S.Vocabulary(tied=True),
     )
@@ -89,6 +89,10 @@ FUSED = {
     "rotary, shared keys": spec_of({"rotary": S.Rotary(), "kv_heads": 1}),
     "talking heads, memory": spec_of({"talking": "both", "memory": 2}),
     "bias by distance": spec_of(stack={"relative": (S.Buckets(),)}),
+    "two streams": spec_of(stack={"reversible": True}),
+    "keys of the first turn": spec_of(
+        stack={"depth": 4, "schedule": S.Looped(loops=2), "loop": S.Loop(keys="first")}
+    ),
 }
 OTHERWISE = {
     "norms last": spec_of(place="post"),
@@ -199,7 +203,7 @@ def test_an_attention_that_the_kernel_does_not_know_goes_its_own_way(name, stepp
     assert kinds(decoder) == [True, True] and not stepped
 
 
-def test_attention_weights_and_relative_terms_go_their_own_way(stepped):
+def test_relative_terms_go_their_own_way(stepped):
     both(spec_of(stack={"relative": (S.Buckets(),)}))
     assert not stepped
 
@@ -251,6 +255,18 @@ def test_logits_that_are_no_numbers_are_told(value):
     decoder.start(Prompt(ids=ids))
     decoder.write(first, 1)
     assert decoder.broken.tolist() == [True, True]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [1, 6])
+def test_kernels_that_start_early_say_the_same(rows, monkeypatch):
+    model = made(spec_of({"rotary": S.Rotary(), "heads": 4, "kv_heads": 2}))
+    ids = torch.randint(0, VOCAB, (rows, 3), device=WHERE)
+    late = generate(model, ids, 60, decoder=Static(model, room=64, fused=True))
+    monkeypatch.setattr(launch_rows, "EARLY", True)
+    decoder = Static(model, room=64, fused=True)
+    for _ in range(5):
+        assert generate(model, ids, 60, decoder=decoder).tolist() == late.tolist()
 
 
 def test_a_model_that_is_listened_to_keeps_its_ending():

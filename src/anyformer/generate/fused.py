@@ -36,11 +36,16 @@ class Fused(Sublayer):
     exit: str
     leave: Rows
     step: Stepping | None  # of an attention that is plain
-    other: Sublayer  # as it is otherwise, for more rows than the kernels are meant for
+    other: Sublayer  # as it is otherwise, for what the kernels aren't meant for
+
+    def output(self, x: Tensor, call: Call, path: str) -> Tensor:
+        """What the branch says of the stream alone, as two streams in turn ask for it."""
+        return self.other.output(x, call, path)
 
     def forward(self, x: Tensor, call: Call, path: str) -> Tensor:
         """The stream after this sublayer."""
-        if x.shape[0] * x.shape[1] > MOST:
+        lent = call.reads or call.source is not None  # keys that aren't made from x here
+        if x.shape[0] * x.shape[1] > MOST or lent:
             return self.other(x, call, path)
         if self.step is not None and self.step.serves(x, call, path):
             y = self.step(self.branch.together(x), call, path)  # type: ignore[union-attr]
