@@ -15,7 +15,7 @@ SINGLE = 4  # rows up to which each is a vector of its own
 PROGRAMS = 264  # that keep a GPU busy
 DEEP = 2048  # weights of an output that a program reads at once, at most
 TILE = 128  # inputs of a tile of rows
-MANY = 4096  # tops that are compared at once
+MANY = 8192  # tops that are compared at once
 EARLY = False  # kernels start while the one before still runs; until a GPU has measured it
 
 
@@ -101,7 +101,7 @@ def choose(
     _run(x, maps, norm, act, ([places], tops, True))
     ends = Ends(min(MANY, power(many)), soon)
     launch(
-        best, (len(x),), soon, 8 if ends.N > 1024 else 4,
+        best, (len(x),), soon, max(4, ends.N // 512),
         tops, places, tokens, broken.view(torch.uint8), Site(0.0, many), ends,
     )  # fmt: skip
 
