@@ -13,7 +13,10 @@ from anyformer.generate.decoder import Growing
 from anyformer.generate.fused import Fused
 from anyformer.generate.prompt import Prompt
 from anyformer.generate.static import Static
+from anyformer.laws import specs as laws
+from anyformer.laws.cases import perturbed
 from anyformer.model.model import build
+from tests.generate.test_static import SWITCHES, prompt_of, trail
 
 pytest.importorskip("triton", reason="fused: Triton isn't installed")
 from anyformer.ops.kernels import launch_rows, launch_step
@@ -276,3 +279,17 @@ def test_a_model_that_is_listened_to_keeps_its_ending():
     head = made(spec_of())
     head.head.register_forward_hook(lambda *a: None)
     assert Static(head, fused=True).ending is None and head.head.map is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in SWITCHES if n != "reversible"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_every_switch_says_what_a_growing_cache_says(name, padded):
+    model = perturbed(SWITCHES[name], 3).float().to(WHERE)
+    drawn = prompt_of(model, 2, padded)
+    given = {k: v.to(WHERE) for k, v in drawn.given.items()}
+    prompt = dataclasses.replace(drawn, ids=drawn.ids.to(WHERE), given=given)
+    tokens = torch.randint(1, laws.VOCAB, (2, 4), device=WHERE)
+    wanted = trail(Growing(model), prompt, tokens)
+    fused = Static(model, room=3, buckets=True, fused=True)  # grows on the way
+    torch.testing.assert_close(trail(fused, prompt, tokens), wanted, rtol=1e-4, atol=1e-4)
