@@ -12,6 +12,7 @@ from benchmarks import (
     numerics,
     predict,
     prepare,
+    rows,
     switches,
     train_loop,
     train_step,
@@ -31,6 +32,7 @@ WORKS = {
     "train-loop": train_loop.overhead,
     "switches": switches.every,
     "band": switches.band,
+    "rows": rows.rows,
     "numerics": numerics.numerics,
     "tune": tune.tune,
 }
@@ -50,13 +52,13 @@ def main() -> None:
         nargs="+",
         default=[],
         help="memory, switches: measure these anew; decode: cases such as float32-1, gpt-2-64; "
-        "numerics: these backends; tune: these switches",
+        "numerics: these backends; tune: these switches; rows: maps such as 'GPT-2 out'",
     )
     parser.add_argument(
         "--device",
         default="cpu",
         choices=["cpu", "cuda"],
-        help="decode, switches, numerics, tune: where",
+        help="decode, switches, numerics, rows, tune: where",
     )
     given = parser.parse_args()
     settings = Settings(

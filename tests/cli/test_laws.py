@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 
 import pytest
 
@@ -42,7 +43,8 @@ def test_what_is_broken_is_printed_kept_and_ends_with_1(tmp_path, monkeypatch, c
 def test_random_specs(capsys):
     assert main(["laws", "--random", "3", "--seed", "7", "--law", "9 parameters"]) == 0
     out = capsys.readouterr().out
-    assert "3 specs from seed 7 on" in out and "9 parameters" in out.splitlines()[-2]
+    assert "3 specs from seed 7 on" in out and "9 parameters" in out.splitlines()[-3]
+    assert re.search(r"^3 specs \(1 drawn, \d crossed, .*\), 3 tries of 1 laws$", out, re.M)
 
 
 def test_the_seed_of_a_day_is_its_own():

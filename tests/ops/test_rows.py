@@ -80,6 +80,66 @@ def test_every_activation(act):
     check(drawn(2, 24), (drawn(9, 24), None), act=act)
 
 
+@pytest.mark.parametrize("cut", range(17))
+def test_every_cut_gives_the_same(cut, monkeypatch):
+    from anyformer.ops.kernels import launch_rows
+
+    assert len(launch_rows.CANDIDATES) == 17
+    chosen = launch_rows.CANDIDATES[cut]
+    short = chosen._replace(k=chosen.k // 32)  # so that rows are longer than a tile
+    assert launch_rows.cut_of(72, 21, True, 1) != short
+    monkeypatch.setattr(launch_rows, "CUTS", {(72, 21, True): short})
+    assert launch_rows.cut_of(72, 21, True, 1) == short
+    map, gate = ((drawn(21, 72), drawn(21)) for _ in "mg")
+    check(drawn(1, 72), map, norm_of("layer", 72), gate, "silu", drawn(1, 21))
+
+
+def chosen(x, weight, norm=None):
+    """The tokens that kernels choose, and whether rows are broken."""
+    tokens = torch.full((len(x),), -1, device=WHERE)
+    broken = torch.zeros(len(x), dtype=torch.bool, device=WHERE)
+    Rows((weight, None), norm).choose(x, tokens, broken)
+    return tokens.tolist(), broken.tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 7])
+@pytest.mark.parametrize("dtype", list(NEAR))
+def test_the_greatest_output_is_that_of_the_outputs(rows, dtype):
+    x, weight = drawn(rows, 24, dtype=dtype), drawn(150, 24, dtype=dtype)
+    norm = norm_of("layer", 24, dtype)
+    outputs = Rows((weight, None), norm)(x)
+    assert chosen(x, weight, norm) == (outputs.argmax(-1).tolist(), [False] * rows)
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_the_first_of_equal_outputs_is_chosen(rows):
+    weight = torch.zeros(150, 16, device=WHERE)
+    weight[[40, 41, 97, 149]] = 1.0
+    assert chosen(torch.ones(rows, 16, device=WHERE), weight)[0] == [40] * rows
+    assert chosen(torch.zeros(rows, 16, device=WHERE), weight)[0] == [0] * rows
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of the interpreter
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("rows", [2, 6])
+def test_rows_without_numbers_are_told(value, rows):
+    x, weight = torch.zeros(rows, 16, device=WHERE), torch.ones(150, 16, device=WHERE)
+    x[1, 0] = value
+    tokens, broken = chosen(x, weight)
+    assert broken == [row == 1 for row in range(rows)]
+    assert all(0 <= token < 150 for token in tokens)
+
+
+def test_kernels_do_not_start_early_where_no_gpu_can(monkeypatch):
+    from anyformer.ops.kernels import launch_rows
+
+    assert not launch_rows.early(drawn(1))
+    monkeypatch.setattr(launch_rows, "EARLY", True)
+    able = WHERE == "cuda" and torch.cuda.get_device_capability() >= (9, 0)
+    assert launch_rows.early(drawn(1)) == able
+    check(drawn(1, 40), (drawn(21, 40), None))
+
+
 def test_shapes_around_the_rows_stay():
     map = Rows((drawn(9, 24), None))
     assert map(drawn(2, 3, 24)).shape == (2, 3, 9)

@@ -1,7 +1,8 @@
 """A twin for decoding on a GPU whose sublayers are few kernels.
 
 A norm moves into the maps that read it, an activation behind them, and the stream into the map that
-ends a branch (ops/rows.py). Sublayers that are made otherwise stay as they are.
+ends a branch (ops/rows.py). A plain attention is one kernel between its maps, and the end of a
+model one that knows the likeliest token (stepping.py). What is made otherwise stays as it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from anyformer.generate.lean import Laid, LeanTwin
+from anyformer.generate.stepping import Ending, Stepping, ends_plainly, plain
+from anyformer.model.heads import Vocabulary
 from anyformer.model.model import Model
 from anyformer.model.stack import Sublayer
 from anyformer.ops.rows import MOST, Norm, Pair, Rows, lacks
@@ -32,12 +35,21 @@ class Fused(Sublayer):
 
     exit: str
     leave: Rows
-    other: Sublayer  # as it is otherwise, for more rows than the kernels are meant for
+    step: Stepping | None  # of an attention that is plain
+    other: Sublayer  # as it is otherwise, for what the kernels aren't meant for
+
+    def output(self, x: Tensor, call: Call, path: str) -> Tensor:
+        """What the branch says of the stream alone, as two streams in turn ask for it."""
+        return self.other.output(x, call, path)
 
     def forward(self, x: Tensor, call: Call, path: str) -> Tensor:
         """The stream after this sublayer."""
-        if x.shape[0] * x.shape[1] > MOST:
+        lent = call.reads or call.source is not None  # keys that aren't made from x here
+        if x.shape[0] * x.shape[1] > MOST or lent:
             return self.other(x, call, path)
+        if self.step is not None and self.step.serves(x, call, path):
+            y = self.step(self.branch.together(x), call, path)  # type: ignore[union-attr]
+            return self.leave(y, x)
         maps: Any = {self.exit: lambda y: self.leave(y, x)}
         return self.branch(x, replace(call, maps=maps), path)  # type: ignore[misc]
 
@@ -79,6 +91,8 @@ class _Fusing(LeanTwin):
 
     def dress(self, module: nn.Module, own: dict[str, Any]) -> None:
         super().dress(module, own)
+        if isinstance(module, Model) and ends_plainly(module):
+            self._end(module, own)
         if not isinstance(module, Sublayer) or not self.fits(module):
             return
         other = object.__new__(called(Sublayer))
@@ -86,8 +100,9 @@ class _Fusing(LeanTwin):
         branch, twin = module.branch, own["branch"]
         inner = object.__new__(type(twin))
         inner.__dict__.update(twin.__dict__)
-        norm = None if module.norm is None else _norm(module.norm)
+        norm, step = None if module.norm is None else _norm(module.norm), None
         if isinstance(branch, Attention):
+            step = Stepping(branch) if plain(branch) else None
             inner.__dict__["together"] = Rows(_joined(branch), norm)
         else:
             assert isinstance(branch, FeedForward)
@@ -95,7 +110,24 @@ class _Fusing(LeanTwin):
             up = Rows(_pair(branch.up), norm, gate, NAMES[branch.act])
             inner.__dict__.update(up=up, gate=None, act=identity)
         name = EXIT[type(branch)]  # type: ignore[index]
-        own.update(branch=inner, exit=name, other=other, leave=Rows(_pair(getattr(branch, name))))
+        leave = Rows(_pair(getattr(branch, name)))
+        own.update(branch=inner, exit=name, other=other, leave=leave, step=step)
+
+    def _end(self, model: Model, own: dict[str, Any]) -> None:
+        """The last norm goes into the map to the vocabulary."""
+        norm, head, stack = model.stack.norm, model.head, model.stack
+        assert isinstance(head, Vocabulary)
+        weight = model.token_table() if head.weight is None else head.weight
+        known = norm is None or type(norm) in (LayerNorm, RMSNorm)
+        if not known or weight is None or lacks(weight) is not None:
+            return
+        if any(heard(m) for m in (norm, head, stack) if m is not None):
+            return
+        pair = weight.detach(), None if head.bias is None else head.bias.detach()
+        rows = Rows(pair, None if norm is None else _norm(norm))
+        last, before = own["head"].__dict__, own["stack"].__dict__
+        last["map"] = Ending(rows, before["norm"], last["map"], head.spec.cap)
+        before["norm"] = None
 
 
 def _maps_of(branch: nn.Module | None) -> list[nn.Linear] | None:

@@ -98,6 +98,8 @@ class LeanTwin(Twin):
         if isinstance(module, Attention | FeedForward):
             self._mapped(module, own)
         if isinstance(module, Model) and isinstance(module.head, Vocabulary):
+            if heard(module.head):  # it is the model's own, and stays as it is
+                return
             head, table = module.head, module.token_table()
             weight = head.weight if head.weight is not None else table
             assert weight is not None

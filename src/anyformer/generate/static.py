@@ -22,6 +22,7 @@ from anyformer.generate.int8 import Int8
 from anyformer.generate.lean import lean
 from anyformer.generate.prompt import Prompt
 from anyformer.generate.room import check_room
+from anyformer.generate.stepping import ending_of
 from anyformer.model.model import Model
 from anyformer.ops.attend import FAST_BFLOAT16
 from anyformer.ops.capture import capture
@@ -94,6 +95,7 @@ class Static:
             raise InputError("a twin is made already: leave fused and weights out, or the twin")
         twin = fused_twin(model) if fused else twin
         self.twin = twin or (lean(model, Int8, torch.bfloat16) if small else lean(model))
+        self.ending = ending_of(self.twin)  # of a fused twin
         self.on_gpu = first.device.type == "cuda"
         if compile and not self.on_gpu:
             raise InputError("compile=True is for a model on a GPU: move it there, or leave it out")
@@ -188,6 +190,10 @@ class Static:
 
     def _logits(self, held: Held, tokens: Tensor, cache: Fixed) -> Tensor:
         """One pass of the twin over a token of each row -> (B, V)."""
+        return self.twin.decoded(*self._read(held, tokens, cache))[:, -1]
+
+    def _read(self, held: Held, tokens: Tensor, cache: Fixed) -> tuple[Tensor, Tensor, Call]:
+        """What a pass over a token of each row is given: ids and places (B, 1), and the call."""
         ids, live = tokens[:, None], cache.length + 1
         if cache.at is None:
             here = held.positions.narrow(1, cache.length, 1)
@@ -202,7 +208,7 @@ class Static:
             context_keep=held.context_keep,
             past=cache,
         )
-        return self.twin.decoded(ids, self._places(held, ids, here), call)[:, -1]
+        return ids, self._places(held, ids, here), call
 
     def _places(self, held: Held, ids: Tensor, here: Tensor) -> Tensor:
         """The positions (1 or B, 1) that the embedding adds: -1 for a token without a place."""
@@ -227,8 +233,14 @@ class Static:
         return result
 
     def _work(self, held: Held, live: int, pick: Pick | None) -> Tensor:
-        """What one graph does."""
-        logits = self._logits(held, held.tokens, held.cache(self.kinds, live - 1, held.at))
+        """What one graph does -> logits (B, V), or the tokens where those aren't written out."""
+        cache = held.cache(self.kinds, live - 1, held.at)
+        if pick is greedy and self.ending is not None and self.ending.chooses(len(held.tokens)):
+            x = self.twin.carried(*self._read(held, held.tokens, cache))
+            self.ending.choose(x, held.tokens, held.broken)
+            held.at.add_(1)
+            return held.tokens
+        logits = self._logits(held, held.tokens, cache)
         if pick is not None:
             held.tokens.copy_(self._picked(held, logits, pick))
         held.at.add_(1)

@@ -159,8 +159,11 @@ class Model(nn.Module):
 
     def decoded(self, ids: Tensor, places: Tensor, call: Call) -> Tensor:
         """Logits (B, N, V) of ids at places (1 or B, N), in a call that a decoder has prepared."""
-        x = self.embed(self.embed.vectors(ids, None), places, None)
-        return self._told(self.stack(x, call), None, NOTHING)["logits"]
+        return self._told(self.carried(ids, places, call), None, NOTHING)["logits"]
+
+    def carried(self, ids: Tensor, places: Tensor, call: Call) -> Tensor:
+        """The same before the head, (B, N, d)."""
+        return self.stack(self.embed(self.embed.vectors(ids, None), places, None), call)
 
     def _answer(self, x: Tensor, call: Call, given: Inputs, seq: Sequence) -> Output:
         out = Output(last_hidden_state=x, encoder_last_hidden_state=call.context)

@@ -66,15 +66,24 @@ class Rows:
 
     def __call__(self, x: Tensor, more: Tensor | None = None) -> Tensor:
         """x (…, ins), more (…, outs) -> (…, outs)."""
-        kind, eps, gain, _ = self.norm or ("none", 0.0, None, None)
-        there = lambda *tensors: [t for t in tensors if t is not None]
         rows = x.reshape(-1, self.weight.shape[1])
         added = [] if more is None else [more.reshape(-1, self.out_features)]
-        maps = there(self.weight, self.bias, self.gate, self.gate_bias)
-        out = run_rows(
-            rows, maps, kind, eps, there(gain, self.sums, self.gate_sums), self.act, added
-        )
+        out = run_rows(rows, *self._given(), added)
         return out.view(*x.shape[:-1], self.out_features)
+
+    def choose(self, x: Tensor, tokens: Tensor, broken: Tensor) -> None:
+        """Write to tokens (rows,) the place of each row's greatest output, the first of several.
+
+        broken (rows,) becomes True where that is infinite, or where some output is NaN.
+        """
+        run_choice(x.reshape(-1, self.weight.shape[1]), *self._given(), [tokens, broken])
+
+    def _given(self) -> tuple[list[Tensor], str, float, list[Tensor], str]:
+        """What kernels read besides x."""
+        kind, eps, gain, _ = self.norm or ("none", 0.0, None, None)
+        there = lambda *tensors: [t for t in tensors if t is not None]
+        maps = there(self.weight, self.bias, self.gate, self.gate_bias)
+        return maps, kind, eps, there(gain, self.sums, self.gate_sums), self.act
 
 
 @torch.library.custom_op("anyformer::rows", mutates_args=())
@@ -110,3 +119,33 @@ def _(
     more: list[Tensor],
 ) -> Tensor:
     return x.new_empty(x.shape[0], maps[0].shape[0])
+
+
+@torch.library.custom_op("anyformer::choice", mutates_args=("found",))
+def run_choice(
+    x: Tensor,
+    maps: list[Tensor],
+    kind: str,
+    eps: float,
+    norm: list[Tensor],
+    act: str,
+    found: list[Tensor],
+) -> None:
+    """Launch kernels on x (rows, ins) that write `found`: tokens and broken (rows,)."""
+    from anyformer.ops.kernels import launch_rows  # Triton is no dependency
+
+    tokens, broken = found
+    launch_rows.choose(x.contiguous(), maps, (kind, eps, norm), act, tokens, broken)
+
+
+@run_choice.register_fake
+def _(
+    x: Tensor,
+    maps: list[Tensor],
+    kind: str,
+    eps: float,
+    norm: list[Tensor],
+    act: str,
+    found: list[Tensor],
+) -> None:
+    return None

@@ -293,7 +293,8 @@ class Attention(Fresh):
     def _relatives(self, call: Call) -> list[nn.Module]:
         return [] if self.spec.cross else [*self.relative, *call.relative]
 
-    def _scale(self, call: Call) -> float:
+    def scale(self, call: Call) -> float:
+        """What scores are multiplied by."""
         kinds = 1 + (call.untied is not None and not self.spec.cross)
         kinds += 0 if self.spec.disentangled is None else self.spec.disentangled.terms
         return self.spec.scale or (self.value_size * kinds) ** -0.5
@@ -330,7 +331,7 @@ class Attention(Fresh):
     def _made(
         self, call: Call, path: str, new: int, keys: int, chosen: Chosen | None = None
     ) -> Plan:
-        spec, scale = self.spec, self._scale(call)
+        spec, scale = self.spec, self.scale(call)
         mods = [m.mod() for m in self.mods if isinstance(m, (SoftCap, Temperature))]
         blocks, counts = None, ()
         if self.blocks is not None:

@@ -26,12 +26,20 @@ def stepped(
     spec: S.Rotary, q: Tensor, k: Tensor, at: Tensor, made: dict[tuple, tuple[Tensor, Tensor]]
 ) -> tuple[Tensor, Tensor]:
     """The same for one position of each row; layers that turn alike share what was made."""
-    dims = spec.dims or k.shape[-1]
+    wave = wave_of(spec, k.shape[-1], at, made)
+    both = turn_by(torch.cat([q, k], 1), wave, spec.layout)
+    return both[:, : q.shape[1]], both[:, q.shape[1] :]
+
+
+def wave_of(
+    spec: S.Rotary, size: int, at: Tensor, made: dict[tuple, tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines (1 or B, 1, N, dims / 2) that turn heads of a size at positions."""
+    dims = spec.dims or size
     if (spec, dims) not in made:
         angle = angles(at, dims, spec.theta, stretch_of(spec, dims))
         made[spec, dims] = waves(angle, gain_of(spec.scaling))
-    both = turn_by(torch.cat([q, k], 1), made[spec, dims], spec.layout)
-    return both[:, : q.shape[1]], both[:, q.shape[1] :]
+    return made[spec, dims]
 
 
 def stretch_of(spec: S.Rotary, dims: int) -> Stretch | None:

@@ -119,6 +119,7 @@ def names(cls_or_node: Any) -> list[str]:
 
 @functools.cache
 def _names(cls: type) -> tuple[str, ...]:
+    """The same, looked up once for a class."""
     return tuple(f.name for f in fields(cls))
 
 

@@ -104,8 +104,7 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
             if side == 1 or (side == 0 and F.right) or (side == 2 and F.left):
                 whole = tl.full((F.N,), 0.0, tl.float32)
                 row = 0 if side == 2 else site.high - site.low
-                if side != 1:
-                    ours = far_key(k, extra, h, row, F)
+                ours = far_key(k, extra, h, row, F)
                 for t in range(bounds[side], bounds[side + 1]):
                     m0 = t * F.M
                     q, grad, lse, delta, bound = asked(q_, grads, extra, (b, h, m0), site, F)

@@ -9,12 +9,34 @@ import torch
 from torch import Tensor
 
 from anyformer.ops.kernels.launch import power
-from anyformer.ops.kernels.rows import row, rows
+from anyformer.ops.kernels.rows import best, row, rows
 
 SINGLE = 4  # rows up to which each is a vector of its own
 PROGRAMS = 264  # that keep a GPU busy
 DEEP = 2048  # weights of an output that a program reads at once, at most
 TILE = 128  # inputs of a tile of rows
+MANY = 8192  # tops that are compared at once
+EARLY = False  # kernels start while the one before still runs; until a GPU has measured it
+
+
+class Cut(NamedTuple):
+    """How the map of a single row is cut into programs."""
+
+    n: int  # outputs of a program
+    k: int  # weights of each that it asks for at once
+    warps: int
+    evict: str = ""  # evict_first: what is read makes room in the cache at once
+
+
+# (ins, outs, gated) -> the fastest that `python -m benchmarks rows` found; others by `cut_of`
+CUTS: dict[tuple[int, int, bool], Cut] = {}
+
+CANDIDATES = (
+    Cut(1, 1024, 4), Cut(2, 1024, 4), Cut(4, 1024, 4), Cut(4, 1024, 8), Cut(8, 1024, 8),
+    Cut(8, 256, 4), Cut(16, 256, 4), Cut(16, 256, 8), Cut(4, 512, 4), Cut(8, 512, 4),
+    Cut(16, 512, 8), Cut(1, 2048, 4), Cut(2, 2048, 8), Cut(4, 2048, 8), Cut(2, 4096, 8),
+    Cut(4, 1024, 4, "evict_first"), Cut(16, 256, 4, "evict_first"),
+)  # fmt: skip
 
 
 class Site(NamedTuple):
@@ -33,9 +55,19 @@ class Shape(NamedTuple):
     ACT: str
     GATED: bool
     MORE: bool
+    BEST: bool
+    EARLY: bool
     M: int
     N: int
     K: int
+    EVICT: str = ""
+
+
+class Ends(NamedTuple):
+    """What the kernel that compares tops is compiled for."""
+
+    N: int
+    EARLY: bool
 
 
 def run(
@@ -46,40 +78,93 @@ def run(
     more: list[Tensor],
 ) -> Tensor:
     """x (rows, ins) -> (rows, outs), with what anyformer.ops.rows.run_rows is given."""
-    weight, bias, *gate = maps
-    kind, eps, vectors = norm
-    (many, ins), outs = x.shape, weight.shape[0]
-    out = x.new_empty(many, outs)
-    padded = lambda found, size: [*found, *[out] * (size - len(found))]  # never read
-    both = (weight, bias, *padded(gate, 2))
-    given = (x, both, tuple(padded(vectors, 3)), *padded(more, 1), out, Site(eps, many))
-    facts = (ins, outs, kind, act, bool(gate), bool(more))
-    with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
-        if many <= SINGLE:
-            _vectors(given, facts, many)
-        else:
-            _tiles(given, facts, many)
+    out = x.new_empty(len(x), maps[0].shape[0])
+    _run(x, maps, norm, act, (more, out, False))
     return out
 
 
-def _vectors(given: tuple, facts: tuple, many: int) -> None:
-    ins, outs = facts[:2]
-    deep = min(DEEP, power(ins))
-    wide = 1
+def choose(
+    x: Tensor,
+    maps: list[Tensor],
+    norm: tuple[str, float, list[Tensor]],
+    act: str,
+    tokens: Tensor,
+    broken: Tensor,
+) -> None:
+    """Write the first of each row's greatest outputs to tokens (rows,), and where it is no number.
+
+    One kernel leaves the greatest of each of its programs, a second compares those.
+    """
+    many, soon = programs(x, maps[0], len(maps) > 2), early(x)
+    tops = x.new_empty(len(x), many, dtype=torch.float32)
+    places = x.new_empty(len(x), many, dtype=torch.int32)
+    _run(x, maps, norm, act, ([places], tops, True))
+    ends = Ends(min(MANY, power(many)), soon)
+    launch(
+        best, (len(x),), soon, max(4, ends.N // 512),
+        tops, places, tokens, broken.view(torch.uint8), Site(0.0, many), ends,
+    )  # fmt: skip
+
+
+def early(x: Tensor) -> bool:
+    """Whether kernels may start before those before them have ended: on Hopper and later."""
+    return EARLY and x.is_cuda and torch.cuda.get_device_capability(x.device) >= (9, 0)
+
+
+def launch(kernel: Any, grid: tuple[int, ...], early: bool, warps: int, *given: Any) -> None:
+    """Launch a kernel on the device of its first tensor."""
+    options = {"launch_pdl": True} if early else {}
+    with torch.cuda.device(given[0].device) if given[0].is_cuda else nullcontext():
+        kernel[grid](*given, num_warps=warps, **options)
+
+
+def cut_of(ins: int, outs: int, gated: bool, many: int) -> Cut:
+    """The cut of a map of `many` rows: the fastest that was measured, or one like those."""
+    if (ins, outs, gated) in CUTS:
+        return CUTS[ins, outs, gated]
+    deep, wide = min(DEEP, power(ins)), 1
     while wide < 8192 // deep and -(-outs // (2 * wide)) * many >= 2 * PROGRAMS:
         wide *= 2
-    shape = Shape(*facts, M=1, N=wide, K=deep)
-    kernel: Any = row
-    kernel[many, -(-outs // wide)](*given, shape, num_warps=4 if deep * wide <= 4096 else 8)
+    return Cut(wide, deep, 4 if deep * wide <= 4096 else 8)
 
 
-def _tiles(given: tuple, facts: tuple, many: int) -> None:
-    outs = facts[1]
-    high = min(64, power(many))
+def programs(x: Tensor, weight: Tensor, gated: bool) -> int:
+    """Into how many parts outputs are cut."""
+    outs, ins = weight.shape
+    many = len(x)
+    wide = cut_of(ins, outs, gated, many).n if many <= SINGLE else _wide(outs)
+    return -(-outs // wide)
+
+
+def _run(
+    x: Tensor,
+    maps: list[Tensor],
+    norm: tuple[str, float, list[Tensor]],
+    act: str,
+    ends: tuple[list[Tensor], Tensor, bool],
+) -> None:
+    weight, bias, *gate = maps
+    kind, eps, vectors = norm
+    more, out, top = ends
+    (many, ins), outs = x.shape, weight.shape[0]
+    padded = lambda found, size: [*found, *[out] * (size - len(found))]  # never read
+    both = (weight, bias, *padded(gate, 2))
+    given = (x, both, tuple(padded(vectors, 3)), *padded(more, 1), out, Site(eps, many))
+    soon = early(x)
+    facts = (ins, outs, kind, act, bool(gate), bool(more) and not top, top, soon)
+    if many <= SINGLE:
+        cut = cut_of(ins, outs, bool(gate), many)
+        shape = Shape(*facts, M=1, N=cut.n, K=min(cut.k, power(ins)), EVICT=cut.evict)
+        launch(row, (many, -(-outs // cut.n)), soon, cut.warps, *given, shape)
+        return
+    high, wide = min(64, power(many)), _wide(outs)
+    shape = Shape(*facts, M=high, N=wide, K=32 if x.dtype == torch.float32 else TILE)
+    launch(rows, (-(-outs // wide), -(-many // high)), soon, 4, *given, shape)
+
+
+def _wide(outs: int) -> int:
+    """Outputs of a tile of rows: sixteen where there are few, so that programs are enough."""
     wide = 16
     while wide < 64 and -(-outs // (2 * wide)) >= PROGRAMS // 2:
         wide *= 2
-    shape = Shape(*facts, M=high, N=wide, K=32 if given[0].dtype == torch.float32 else TILE)
-    grid = (-(-outs // wide), -(-many // high))
-    kernel: Any = rows
-    kernel[grid](*given, shape, num_warps=4, num_stages=3)
+    return wide

@@ -1,0 +1,114 @@
+"""From tensors to the kernel for a decoding step's attention."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from anyformer.ops.kernels import launch_rows
+from anyformer.ops.kernels.launch import power, view
+from anyformer.ops.kernels.step import step as kernel
+from anyformer.ops.step import Facts
+
+SCORES = 4096  # channels of the keys of a tile
+JOINED = 16384  # numbers that the last share joins, at most
+PROGRAMS = 264  # that keep a GPU busy
+WARPS = 4
+
+
+class Site(NamedTuple):
+    """Numbers of one call."""
+
+    scale: float
+    room: int
+    kept: int  # from row to row of what is kept
+
+
+class Shape(NamedTuple):
+    """What the kernel is compiled for."""
+
+    heads: int  # of keys
+    group: int  # query heads for each
+    D: int
+    E: int
+    HALF: int
+    PAIRS: bool
+    APART: int  # 1: rows stand at positions of their own
+    WINDOW: int
+    RING: bool
+    KEPT: bool
+    SHARES: int
+    PARTS: int
+    GROUP: int
+    M: int
+    N: int
+    BD: int
+    BE: int
+    EARLY: bool
+
+
+def keys_of(size: int) -> int:
+    """Keys of a tile, for heads of a size."""
+    return max(16, min(128, SCORES // power(size)))
+
+
+def shares_of(rows: int, facts: Facts) -> int:
+    """Programs for each key head of `rows` rows: more than one where few would leave a GPU idle."""
+    tiles = -(-facts.live // keys_of(max(facts.size, facts.value_size)))
+    fits = JOINED // (_next(facts.heads // facts.groups) * power(facts.value_size))
+    return max(1, min(tiles, PROGRAMS // (rows * facts.groups), fits))
+
+
+def run(
+    y: Tensor,
+    cache: tuple[Tensor, Tensor, Tensor, Tensor],
+    more: tuple[list[Tensor], list[Tensor]],
+    facts: Facts,
+    scale: float,
+) -> Tensor:
+    """y (B, …) -> (B, H·E); cache: keys, values, position, arrivals; more: wave and keep."""
+    keys, values, at, arrived = cache
+    wave, keep = more
+    rows, group = y.shape[0], facts.heads // facts.groups
+    shares = shares_of(rows, facts)
+    out = y.new_empty(rows, facts.heads * facts.value_size)
+    part = lambda *shape: y.new_empty(shape, dtype=torch.float32)
+    sums = (out, out, out)
+    if shares > 1:
+        many = rows * facts.groups * shares * group
+        sums = (part(many, facts.value_size), part(many), part(many))
+    early = launch_rows.early(y)
+    shape = Shape(
+        heads=facts.groups,
+        group=group,
+        D=facts.size,
+        E=facts.value_size,
+        HALF=facts.half,
+        PAIRS=bool(facts.pairs),
+        APART=int(bool(wave) and len(wave[0]) > 1),
+        WINDOW=facts.window,
+        RING=bool(facts.ring),
+        KEPT=bool(keep),
+        SHARES=shares,
+        PARTS=_next(shares),
+        GROUP=_next(group),
+        M=1 if group == 1 else max(16, _next(group)),
+        N=keys_of(max(facts.size, facts.value_size)),
+        BD=power(facts.size),
+        BE=power(facts.value_size),
+        EARLY=early,
+    )
+    site = Site(scale, keys.shape[2], keep[0].stride(0) if keep else 0)
+    launch_rows.launch(
+        kernel, (rows * facts.groups, shares), early, WARPS,
+        y, (view(keys), view(values), at), (*(wave or (out, out)), *(keep or (out,))),
+        (*sums, arrived), out, site, shape,
+    )  # fmt: skip
+    return out
+
+
+def _next(size: int) -> int:
+    """The least power of two that isn't below a number."""
+    return 1 << (size - 1).bit_length()
