@@ -109,7 +109,15 @@ OTHERWISE = {
 }
 
 
-@pytest.mark.parametrize("name", FUSED)
+def few(names, *kept):
+    """Names, of which the default run has some."""
+    return [n if n in kept else pytest.param(n, marks=pytest.mark.slow) for n in names]
+
+
+@pytest.mark.parametrize(
+    "name",
+    few(FUSED, "plain", "RMSNorm, offset", "gate", "rotary, shared keys", "two streams"),
+)
 def test_fused_sublayers_equal_plain_ones(name):
     wanted, found, decoder = both(FUSED[name])
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
@@ -176,10 +184,19 @@ STEPPED = {
 PADDED = ("plain", "rotary", "window")
 
 
+@pytest.mark.parametrize("name", few(PADDED, "rotary"))
+def test_an_attention_of_one_kernel_leaves_out_padding(name, stepped):
+    assert_stepped(name, True, stepped)
+
+
 @pytest.mark.parametrize(
-    ("name", "padded"), [*((n, False) for n in STEPPED), *((n, True) for n in PADDED)]
+    "name", few(STEPPED, "plain", "rotary, one key head", "rotary, some channels", "window")
 )
-def test_an_attention_of_one_kernel_equals_a_plain_one(name, padded, stepped):
+def test_an_attention_of_one_kernel_equals_a_plain_one(name, stepped):
+    assert_stepped(name, False, stepped)
+
+
+def assert_stepped(name, padded, stepped):
     keep = torch.tensor([[1, 1, 1], [0, 0, 1]], device=WHERE)
     given = {"attention_mask": keep} if padded else None
     wanted, found, _ = both(spec_of(STEPPED[name]), given=given)
@@ -222,8 +239,8 @@ HEADS = {
 LOGITS = {"cap", "ScaleNorm"}  # whose likeliest tokens are read from logits
 
 
-@pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("name", few(HEADS, "tied", "own weights", "cap"))
+@pytest.mark.parametrize("rows", [1, pytest.param(6, marks=pytest.mark.slow)])
 def test_the_likeliest_tokens_without_logits_are_those_with(name, rows, monkeypatch):
     chosen, choose = [], launch_rows.choose
     monkeypatch.setattr(launch_rows, "choose", lambda *a: (chosen.append(1), choose(*a))[1])

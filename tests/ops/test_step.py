@@ -76,7 +76,10 @@ def made(heads=(2, 2), sizes=(16, 16), window=None, pairs=False):
     return Step(heads, sizes, 0.15, window, pairs, like, rows=4)
 
 
-@pytest.fixture(params=["one program", "shares"], autouse=True)
+ONE = pytest.param("one program", marks=pytest.mark.slow)  # as with shares of few keys
+
+
+@pytest.fixture(params=[ONE, "shares"], autouse=True)
 def shared(request, monkeypatch):
     """Each head's keys by one program, and by several."""
     from anyformer.ops.kernels import launch_step
