@@ -28,18 +28,18 @@ APART = {"lm_eval"}  # libraries that the pages speak of and the tests don't hav
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
-def hold(block: Block) -> None:
+def assert_held(block: Block) -> None:
     """Raise where a block asks for what is not there."""
     if block.kind in PYTHON:
-        return imports(block.text)
+        return assert_imports(block.text)
     for command in commands(block.text):
         if re.match(r"\w+=\$\(", command):  # what another program says
             continue
         for piece in re.split(r" && | \| ", command):
-            line(piece)
+            assert_line(piece)
 
 
-def line(command: str) -> None:
+def assert_line(command: str) -> None:
     """Raise where a command of a shell asks for what is not there."""
     words = shlex.split(command)
     while words and (re.match(r"\w+=", words[0]) or words[0] in ("srun", "env")):
@@ -82,7 +82,7 @@ def extras(words: list[str]) -> None:
         assert (ROOT / words[words.index("-c") + 1]).exists(), words
 
 
-def imports(text: str) -> None:
+def assert_imports(text: str) -> None:
     """Raise where Python doesn't parse, or takes a name from where it isn't."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):

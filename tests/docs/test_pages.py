@@ -65,14 +65,14 @@ def test_a_page_can_be_followed(page, request):
 @pytest.mark.parametrize("page", [p for p in pages() if blocks(p)], ids=named)
 def test_commands_mean_something(page):
     for block in blocks(page):
-        held.hold(block)
+        held.assert_held(block)
 
 
 @pytest.mark.parametrize("file", sorted(NOTES.rglob("*.md")), ids=lambda f: f.stem)
 def test_commands_of_the_tour_mean_something(file):
     """They are training runs of minutes, whose numbers the page shows; their Python is run."""
     for block in blocks(file):
-        held.hold(block)
+        held.assert_held(block)
 
 
 INLINE = re.compile(r"`(anyformer [a-z][^`\n]*|[^`\n]*python -m [^`\n]*)`")
@@ -84,7 +84,7 @@ def test_commands_in_sentences_mean_something(page):
         if "…" in command:
             command = _flags(command)
         if command.split()[1:2] != command.split()[1:]:  # more than the name of a verb
-            held.line(command)
+            held.assert_line(command)
 
 
 def _flags(command: str) -> str:
@@ -172,14 +172,14 @@ def test_blocks_are_found_with_their_marks(tmp_path):
 )
 def test_a_command_that_is_wrong_is_found(text, said):
     with pytest.raises((AssertionError, AnyformerError), match=re.escape(said)):
-        held.line(text)
+        held.assert_line(text)
 
 
 def test_python_that_is_wrong_is_found():
     with pytest.raises(AssertionError, match="nothing_like_it"):
-        held.imports("from anyformer.data.corpus import nothing_like_it")
+        held.assert_imports("from anyformer.data.corpus import nothing_like_it")
     with pytest.raises(SyntaxError):
-        held.imports("from x imprt y")
+        held.assert_imports("from x imprt y")
 
 
 def test_what_is_shown_must_be_what_is_said(folder):
