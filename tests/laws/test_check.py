@@ -15,7 +15,7 @@ from anyformer.laws import LAWS, check
 from anyformer.laws.check import broken
 from anyformer.laws.crossed import nodes
 from anyformer.laws.keep import again, write
-from anyformer.laws.many import plainest, try_laws
+from anyformer.laws.many import plainest, spec_of, try_laws
 from anyformer.laws.reduce import reduced
 from anyformer.laws.shrink import shrunk, size
 from anyformer.laws.specs import sample
@@ -110,6 +110,23 @@ def test_what_breaks_is_found_shrunk_kept_and_tried_again(tmp_path, monkeypatch)
 
 
 EAGER = {"backend": "eager"}
+
+
+def test_numbers_that_float64_does_not_determine_say_nothing(monkeypatch):
+    """Seed 82616: turns of a squared ReLU without a norm, gradients of 1e13."""
+    tally = try_laws(["5 backends", "6 padded gradients"], [82616])
+    assert tally.found == [] and set(tally.unsure) == {82616}
+    assert "float64 does not determine, which says nothing (seeds 82616)" in tally.table([])[-1]
+    monkeypatch.setattr("anyformer.laws.cases.NUDGE", 0.0)
+    found = broken("5 backends", spec_of(82616)[0], (82616,))
+    assert found is not None
+
+
+def test_a_law_that_is_broken_in_a_wild_model_is_still_found(monkeypatch):
+    """What a next token moves is far more than what the last digits of the weights move."""
+    sees_the_next(monkeypatch)
+    wild = S.override(spec_of(82616)[0], "stack.block.1.branch.backend", "eager")
+    assert broken("1 causal", wild, (82616,)) is not None
 
 
 def test_every_law_is_said_in_words():

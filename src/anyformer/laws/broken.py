@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
 
 CLOSE = 1e-9  # of the largest number compared: float64 keeps about 1e-16
+Pair = tuple[Tensor, Tensor]  # what was found and what was wanted
+NOTED: ContextVar[list[Pair] | None] = ContextVar("NOTED", default=None)
+
+
+@contextmanager
+def noting() -> Iterator[list[Pair]]:
+    """Within it, comparisons of numbers raise nothing and note what they compare, in order."""
+    noted: list[Pair] = []
+    before = NOTED.set(noted)
+    try:
+        yield noted
+    finally:
+        NOTED.reset(before)
 
 
 class BrokenError(AssertionError):
@@ -34,14 +49,23 @@ def same(found: Tensor, wanted: Tensor, what: str) -> None:
     """Raise unless two tensors agree up to rounding."""
     shapes = tuple(found.shape), tuple(wanted.shape)
     holds(found.shape == wanted.shape, f"{what}: of shape {shapes[0]}, not {shapes[1]}")
-    if _near(found, wanted):
+    noted = NOTED.get()
+    if noted is not None:
+        noted.append((found.detach().clone(), wanted.detach().clone()))
+    if noted is not None or _near(found, wanted):
         return
     numbers = bool(torch.isfinite(found).all() and torch.isfinite(wanted).all())
     holds(numbers, f"{what}: not finite")
-    limit = CLOSE * (1 + wanted.abs().max().item())
-    off = (found - wanted).abs().max().item()
+    off, limit = measured(found, wanted)
     if off > limit:
         raise BrokenError(what, off, limit)
+
+
+def measured(found: Tensor, wanted: Tensor) -> tuple[float, float]:
+    """By how much a tensor is off, and by how much it may be."""
+    if not found.numel():
+        return 0.0, CLOSE
+    return (found - wanted).abs().max().item(), CLOSE * (1 + wanted.abs().max().item())
 
 
 def _near(found: Tensor, wanted: Tensor) -> bool:
@@ -52,7 +76,9 @@ def _near(found: Tensor, wanted: Tensor) -> bool:
 def same_each(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], what: str) -> None:
     """Raise unless tensors of the same names agree up to rounding; `what` takes the name."""
     pairs = [(found[name], tensor) for name, tensor in wanted.items()]
-    if all(a.shape == b.shape for a, b in pairs):  # at once, since there are many small ones
+    if NOTED.get() is None and all(
+        a.shape == b.shape for a, b in pairs
+    ):  # at once, since there are many small ones
         flat = [torch.cat([t.flatten() for t in side]) for side in zip(*pairs, strict=True)]
         if not flat or _near(flat[0], flat[1]):
             return

@@ -106,6 +106,21 @@ def sharing() -> Iterator[None]:
         KEPT.reset(before)
 
 
+NUDGE = 1e-14  # of a weight: some fifty times what float64 rounds by
+NUDGED: ContextVar[int | None] = ContextVar("NUDGED", default=None)
+
+
+@contextmanager
+def nudged(which: int | None) -> Iterator[None]:
+    """Within it, weights differ in their last digits from what was drawn, `which` says how."""
+    before = NUDGED.set(which)
+    try:
+        with sharing():
+            yield
+    finally:
+        NUDGED.reset(before)
+
+
 NAMES = {S.Tokens: "input_ids", S.Patches: "pixel_values", S.Values: "input_values"}
 
 
@@ -128,7 +143,19 @@ def _drawn(spec: S.Model, seed: int) -> Model:
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.2)
+    _nudge(model, NUDGED.get())
     return model
+
+
+def _nudge(model: Model, which: int | None) -> None:
+    """Move each weight by a few of its last digits; what torch draws afterwards stays the same."""
+    if which is None:
+        return
+    draw = torch.Generator().manual_seed(which)
+    with torch.no_grad():
+        for weight in model.parameters():
+            by = torch.randn(weight.shape, generator=draw, dtype=weight.dtype)
+            weight.mul_(1 + NUDGE * by)
 
 
 def case(spec: S.Model, seed: int, rows: int = 2, length: int | None = None) -> Case:

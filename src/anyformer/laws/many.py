@@ -31,12 +31,14 @@ class Tally:
     tried: Counter[str] = field(default_factory=Counter)
     found: list[Finding] = field(default_factory=list)  # with the seeds of their specs
     specs: Counter[str] = field(default_factory=Counter)  # by how they came about, see SORTS
+    unsure: list[int] = field(default_factory=list)  # seeds of specs, one for each such try
 
     def add(self, other: Tally) -> None:
         """Take over what another one has."""
         self.tried += other.tried
         self.found += other.found
         self.specs += other.specs
+        self.unsure += other.unsure
 
     def table(self, names: Sequence[str]) -> list[str]:
         """The lines of a table by law, with the seeds of specs that break it."""
@@ -49,7 +51,17 @@ class Tally:
         total = sum(self.tried[name] for name in names)
         sorts = ", ".join(f"{self.specs[sort]} {says}" for sort, says in SORTS.items())
         count = f"{self.specs.total()} specs ({sorts}), {total} tries of {len(names)} laws"
-        return [*lines, f"{'all':32}{total:8}{len(self.found):8}", count]
+        return [*lines, f"{'all':32}{total:8}{len(self.found):8}", count, *self._said_of_unsure()]
+
+    def _said_of_unsure(self) -> list[str]:
+        """A line about tries that say nothing, where there were any."""
+        if not self.unsure:
+            return []
+        seeds = sorted(set(self.unsure))
+        return [
+            f"{len(self.unsure)} tries compared numbers that float64 does not determine, "
+            f"which says nothing (seeds {', '.join(map(str, seeds[:20]))})"
+        ]
 
 
 SORTS = {
@@ -97,7 +109,7 @@ def try_laws(names: Sequence[str], seeds: Sequence[int]) -> Tally:
         tally.specs[sort] += 1
         said = [name for name in names if seed % LAWS[name].share < 2 and LAWS[name].applies(spec)]
         with sharing():
-            found = [broken(name, spec, (seed,)) for name in said]
+            found = [broken(name, spec, (seed,), tally.unsure) for name in said]
         tally.tried.update(said)
         tally.found += [plainest(finding) for finding in found if finding is not None]
     return tally
