@@ -111,6 +111,15 @@ def test_the_greatest_output_is_that_of_the_outputs(rows, dtype):
     assert chosen(x, weight, norm) == (outputs.argmax(-1).tolist(), [False] * rows)
 
 
+@pytest.mark.gpu
+def test_there_may_be_more_programs_than_a_grid_is_high(monkeypatch):
+    from anyformer.ops.kernels import launch_rows
+
+    monkeypatch.setattr(launch_rows, "CUTS", {(16, 70_000, False): launch_rows.Cut(1, 16, 4)})
+    x, weight = drawn(2, 16), drawn(70_000, 16)
+    assert chosen(x, weight)[0] == (x @ weight.T).argmax(-1).tolist()
+
+
 @pytest.mark.parametrize("rows", [1, 6])
 def test_the_first_of_equal_outputs_is_chosen(rows):
     weight = torch.zeros(150, 16, device=WHERE)

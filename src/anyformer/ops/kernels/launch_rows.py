@@ -155,7 +155,7 @@ def _run(
     if many <= SINGLE:
         cut = cut_of(ins, outs, bool(gate), many)
         shape = Shape(*facts, M=1, N=cut.n, K=min(cut.k, power(ins)), EVICT=cut.evict)
-        launch(row, (many, -(-outs // cut.n)), soon, cut.warps, *given, shape)
+        launch(row, (many * -(-outs // cut.n),), soon, cut.warps, *given, shape)
         return
     high, wide = min(64, power(many)), _wide(outs)
     shape = Shape(*facts, M=high, N=wide, K=32 if x.dtype == torch.float32 else TILE)

@@ -98,8 +98,9 @@ def row(x_, maps, norm, more_, out_, site, S: tl.constexpr):
     """
     _, bias_, _, gate_bias_ = maps
     gain_, sums_, gate_sums_ = norm
-    m = tl.program_id(0).to(tl.int64)
-    n = tl.program_id(1) * S.N + tl.arange(0, S.N)
+    m = (tl.program_id(0) % site.many).to(tl.int64)
+    part = tl.program_id(0) // site.many
+    n = part * S.N + tl.arange(0, S.N)
     k = tl.arange(0, S.K)
     there = n < S.outs
     start = n.to(tl.int64)[:, None] * S.ins + k[None, :]
@@ -134,7 +135,7 @@ def row(x_, maps, norm, more_, out_, site, S: tl.constexpr):
         y = activated(y, S)
     if S.BEST:
         top, at = best_of(y.to(x_.dtype.element_ty).to(tl.float32), n, there, 0, S)
-        place = m * tl.num_programs(1) + tl.program_id(1) + tl.arange(0, 1)
+        place = m * (tl.num_programs(0) // site.many) + part + tl.arange(0, 1)
         tl.store(out_ + place, top)
         tl.store(more_ + place, at)
     else:
