@@ -51,5 +51,5 @@ def _target(target: str, page: str, places: dict[str, str]) -> str:
     if found not in places:
         raise LinkError(f"{page} links to {target}, which is no page of the site and no file of it")
     relative = posixpath.relpath(places[found], posixpath.dirname(places[page]) or ".")
-    is_page = found.endswith((".md", ".png"))
+    is_page = places[found].endswith((".md", ".png"))
     return (relative if is_page else f"beside:{relative}") + mark + anchor

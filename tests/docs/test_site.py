@@ -24,6 +24,11 @@ def test_links_move_with_their_pages():
     assert moved("[x](../../CONTRIBUTING.md)", "docs/b/c.md", PLACES) == "[x](../contributing.md)"
 
 
+def test_a_link_to_a_source_file_leads_to_its_page_of_the_tour():
+    found = PLACES | {"src/x/y.py": "tour/y.md"}
+    assert moved("[y](../src/x/y.py)", "docs/a.md", found) == "[y](tour/y.md)"
+
+
 def test_links_in_code_stay():
     text = "```md\n[x](nowhere.md)\n```\n"
     assert moved(text, "docs/a.md", PLACES) == text

@@ -28,7 +28,11 @@ from anyformer.spec.node import Above, Rate, node
 
 @node
 class SpanCorruption(WordPlan):
-    """Spans taken out of a row, each with its own sentinel (T5, arXiv:1910.10683)."""
+    """Spans taken out of a row, each with its own sentinel (T5, arXiv:1910.10683).
+
+    The paper ends what is to be written with one more sentinel, its code with the end token, as
+    here.
+    """
 
     rate: Rate = 0.15  # share of the tokens that are taken out, exact in every row
     mean: Above = 3.0  # length of a span

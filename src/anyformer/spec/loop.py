@@ -15,6 +15,8 @@ class Act:
     epsilon, at the last round at the latest; then its state is copied. What leaves the loop is
     Σ p·h, the last p the remainder. The loss takes cost · (rounds + remainder) of each position.
     All rounds are computed whoever has halted, so that a cache holds what a whole pass does.
+    This is the first paper's; the second's listing asks for p before a step, and mixes each state
+    into those before it.
     """
 
     epsilon: Rate = 0.01
@@ -46,7 +48,8 @@ class Route:
     comes later decides who goes on. Without training a position goes on where its own sigmoid is
     above 1/2, which the loss (cost · cross-entropy with the choice) teaches; so answers see no
     future, but training does, and a causal stack must allow it by `future`.
-    Who doesn't go on keeps his state, which others still see; all rounds are computed.
+    Who doesn't go on keeps his state, which others still see; all rounds are computed. The paper
+    weighs the whole new state, not the change.
     """
 
     choice: Literal["token", "expert"] = "token"

@@ -23,7 +23,10 @@ class RMSNorm:
 
 @node
 class ScaleNorm:
-    """Divide by the root mean square, with one learned gain for all channels (arXiv:1910.05895)."""
+    """Divide by the root mean square, with one learned gain for all channels (arXiv:1910.05895).
+
+    The paper divides by the length of the vector: its gain is sqrt(d) times the one here.
+    """
 
     eps: Above = 1e-5
 

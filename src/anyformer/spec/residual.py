@@ -24,7 +24,10 @@ class ReZero:
 
 @node
 class Gated:
-    """A GRU cell with state x and input branch · y; `bias` opens it towards x (1910.06764)."""
+    """A GRU cell with state x and input branch · y; `bias` opens it towards x (1910.06764).
+
+    It is torch's cell, whose reset gate acts behind the map of x; in the paper it acts before it.
+    """
 
     bias: float = 2.0
     branch: Above = 1.0
