@@ -16,7 +16,7 @@ from anyformer.laws.broken import finite, finite_each
 from anyformer.laws.cases import case, each
 from anyformer.laws.counts import law_parameters
 from anyformer.laws.padding import gradients, weighed
-from anyformer.laws.specs import sample
+from anyformer.laws.specs import sample, tells_apart
 from anyformer.spec.node import is_node, names
 
 TRIES = 30
@@ -43,7 +43,7 @@ def crossed(spec: S.Model, seed: int) -> S.Model | None:
                 found = _cross(found, _giver(rng.randrange(10**9)), rng)
         except SpecError:
             continue
-        if found != spec and not S.problems(found):
+        if found != spec and not S.problems(found) and tells_apart(found):
             return found
     return None
 

@@ -85,9 +85,10 @@ def draw_source(pick: Pick, kind: str) -> S.Source:
 
 def draw_embed(pick: Pick, kind: str) -> S.Embed:
     """From inputs to the stream."""
+    source, dim = draw_source(pick, kind), pick(None, None, 4, 7)
     return S.Embed(
-        source=draw_source(pick, kind),
-        dim=pick(None, None, 4, 7),
+        source=source,
+        dim=None if isinstance(source, S.Tokens) and source.cutoffs else dim,
         position=draw_position(pick, kind),
         types=pick(0, 0, 2) if kind == "tokens" else 0,
         langs=pick(0, 0, 3) if kind == "tokens" else 0,
@@ -99,6 +100,23 @@ def draw_embed(pick: Pick, kind: str) -> S.Embed:
         dropout=pick(0.0, 0.1),
         memory=pick(0, 0, 1, 3),
     )
+
+
+def tells_apart(spec: S.Model) -> bool:
+    """Whether tokens are more than a number each.
+
+    Behind a norm a single channel is only a sign: keys of different tokens are equal then, and
+    rounding alone says which of them are the top k.
+    """
+    both = (spec, spec.encoder) if spec.encoder is not None else (spec,)
+    return all(_narrowest(one.embed, one.dim) > 1 for one in both)
+
+
+def _narrowest(embed: S.Embed, dim: int) -> int:
+    source, wide = embed.source, embed.dim or dim
+    if not isinstance(source, S.Tokens):
+        return wide
+    return wide // source.shrink ** len(source.cutoffs)
 
 
 def draw_head(pick: Pick, kind: str) -> S.Head | None:
