@@ -197,8 +197,8 @@ def _cuda(settings: Settings) -> None:
             model = to(size.ours())
             theirs = to(size.huggingface())
             works = {
-                "anyformer": ours(model, compile=True),
-                "anyformer not compiled": ours(model),
+                "anyformer": ours(model),
+                "anyformer, plain sublayers": ours(model, fused=False),
                 "transformers": huggingface(theirs),
                 "transformers static": huggingface(theirs, cache_implementation="static"),
             }

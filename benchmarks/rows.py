@@ -21,7 +21,7 @@ from benchmarks.runner import Settings, Table
 MEMORY = 256 << 20  # bytes of the weights that a graph reads, five times the cache
 REPLAYS, BESIDE = 5, 4  # times that are measured, and graphs in each
 PROCESSES = 12  # that compile
-TILES = ((1024, 1), (2048, 1), (2048, 2), (4096, 2), (4096, 4), (8192, 4))  # SCORES and WARPS
+TILES = ((1024, 1), (2048, 1), (2048, 2), (4096, 2), (4096, 4), (8192, 4))  # scores and warps
 
 
 class Map(NamedTuple):
@@ -66,6 +66,12 @@ STEPS = {"GPT-2": ((12, 12), 64, False), "Llama": ((32, 8), 64, True)}  # heads,
 LIVE, AT = 272, 144  # keys that there may be, and those that there are half-way
 
 
+def kind_of(attention: str) -> str:
+    """The constant of launch_step that is about an attention."""
+    (heads, groups), _, _ = STEPS[attention]
+    return "ALONE" if heads == groups else "TOGETHER"
+
+
 class Trial(NamedTuple):
     """What is measured: a map in one cut, or an attention with one tile."""
 
@@ -88,7 +94,9 @@ class Trial(NamedTuple):
         map = self.map
         with changed(launch_rows, EARLY=self.early):
             if map is None:
-                with changed(launch_step, SCORES=self.scores, WARPS=self.warps):
+                kind = kind_of(self.attention)
+                tile = getattr(launch_step, kind)._replace(scores=self.scores, warps=self.warps)
+                with changed(launch_step, **{kind: tile}):
                     yield
             else:
                 with changed(launch_rows, CUTS={(map.ins, map.outs, map.gated): self.cut}):
@@ -186,7 +194,7 @@ def trials(only: tuple[str, ...]) -> dict[str, list[Trial]]:
         fits = [c for c in launch.CANDIDATES if c.k < 2 * map.ins and c != here]
         found[map.name] = [Trial(map, cut) for cut in (here, *fits)]
     for name in STEPS:
-        here = launch_step.SCORES, launch_step.WARPS
+        here = getattr(launch_step, kind_of(name))[:2]
         tiles = (here, *(t for t in TILES if t != here))
         found[f"{name} attention"] = [Trial(None, None, name, *tile) for tile in tiles]
     return {name: some for name, some in found.items() if not only or name in only}
@@ -215,7 +223,7 @@ def said(trial: Trial) -> str:
     """A trial as the constants are written."""
     map = trial.map
     if map is None:
-        return f"SCORES = {trial.scores}, WARPS = {trial.warps}"
+        return f"{kind_of(trial.attention)}: scores {trial.scores}, warps {trial.warps}"
     return f"({map.ins}, {map.outs}, {map.gated}): {trial.cut}"
 
 

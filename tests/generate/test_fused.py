@@ -30,7 +30,9 @@ PLAIN = {"heads": 2, "causal": True}
 def few_programs(monkeypatch):
     """Wide tiles: the interpreter's time is that of its programs."""
     monkeypatch.setattr(launch_rows, "PROGRAMS", 1)
-    monkeypatch.setattr(launch_step, "SCORES", 64)  # 16 keys a tile
+    for kind in ("ALONE", "TOGETHER"):  # 16 keys a tile
+        tile = getattr(launch_step, kind)
+        monkeypatch.setattr(launch_step, kind, tile._replace(scores=64, programs=264))
 
 
 @pytest.fixture
@@ -140,10 +142,27 @@ def test_an_attention_with_a_gate_of_its_own_stays_beside_a_fused_feedforward():
 def test_more_rows_than_the_kernels_are_meant_for_take_the_plain_way(monkeypatch):
     for place in (module, stepping):
         monkeypatch.setattr(place, "MOST", 1)
+        monkeypatch.setattr(place, "FEW", 1)
     monkeypatch.setattr(module.Rows, "__call__", lambda *a: pytest.fail("a kernel was asked"))
     wanted, found, decoder = both(spec_of())
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     assert kinds(decoder) == [True, True]
+
+
+@pytest.mark.parametrize("name", ["plain", "no biases", "RMSNorm"])
+def test_rows_of_many_take_torchs_products_and_the_kernel_of_a_step(name, stepped, monkeypatch):
+    for place in (module, stepping):
+        monkeypatch.setattr(place, "FEW", 1)
+    monkeypatch.setattr(module.Rows, "__call__", lambda *a: pytest.fail("a kernel was asked"))
+    wanted, found, decoder = both(FUSED[name])
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert kinds(decoder) == [True, True] and stepped
+
+
+def test_on_a_gpu_sublayers_are_fused_unless_told_otherwise():
+    model = build(spec_of()).eval().to(WHERE)
+    assert kinds(Static(model)) == [WHERE == "cuda"] * 2
+    assert kinds(Static(model, fused=False)) == [False] * 2
 
 
 def test_a_sublayer_that_is_listened_to_stays():
@@ -282,6 +301,7 @@ def test_logits_that_are_no_numbers_are_told(value):
 def test_kernels_that_start_early_say_the_same(rows, monkeypatch):
     model = made(spec_of({"rotary": S.Rotary(), "heads": 4, "kv_heads": 2}))
     ids = torch.randint(0, VOCAB, (rows, 3), device=WHERE)
+    monkeypatch.setattr(launch_rows, "EARLY", False)
     late = generate(model, ids, 60, decoder=Static(model, room=64, fused=True))
     monkeypatch.setattr(launch_rows, "EARLY", True)
     decoder = Static(model, room=64, fused=True)

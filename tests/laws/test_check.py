@@ -141,7 +141,7 @@ def test_the_page_names_every_law():
 
 
 def test_drawn_tokens_are_more_than_a_sign_each():
-    """Seed 100496: bands of one channel behind a norm made keys equal, and top-k a matter of luck."""
+    """Seed 100496: bands of one channel behind a norm made keys equal, and top-k luck."""
     assert all(tells_apart(sample(seed)) for seed in range(200))
     assert tells_apart(spec_of(100496)[0]) and spec_of(100496)[0].embed.source.cutoffs
     narrow = S.override(spec_of(100496)[0], "embed.dim", 4)

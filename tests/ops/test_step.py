@@ -85,9 +85,9 @@ def shared(request, monkeypatch):
     from anyformer.ops.kernels import launch_step
 
     torch.manual_seed(0)
-    if request.param == "one program":
-        monkeypatch.setattr(launch_step, "PROGRAMS", 1)
-    monkeypatch.setattr(launch_step, "SCORES", 512)  # 32 keys of 16 channels a tile
+    programs = 1 if request.param == "one program" else 264
+    for kind in ("ALONE", "TOGETHER"):  # 32 keys of 16 channels a tile
+        monkeypatch.setattr(launch_step, kind, launch_step.Tile(512, 4, programs))
 
 
 @pytest.mark.parametrize("heads", [(3, 3), (4, 2), (5, 1)])
@@ -136,8 +136,11 @@ def test_rows_of_unequal_length():
 def test_shares_follow_the_room_that_a_gpu_has(monkeypatch):
     from anyformer.ops.kernels import launch_step
 
-    monkeypatch.setattr(launch_step, "PROGRAMS", 264)
+    monkeypatch.setattr(launch_step, "ALONE", launch_step.Tile(1024, 1, 6336))
+    monkeypatch.setattr(launch_step, "TOGETHER", launch_step.Tile(8192, 4, 528))
     facts = Facts(12, 12, 64, 64, 0, 0, 272, 0, 0)
-    assert launch_step.shares_of(1, facts) == 17  # tiles of 16 keys here
-    assert launch_step.shares_of(64, facts) == 1
-    assert launch_step.shares_of(1, facts._replace(heads=384, value_size=128)) == 4
+    assert launch_step.shares_of(1, facts) == 17  # tiles of 16 keys
+    assert launch_step.shares_of(64, facts) == 8
+    assert launch_step.shares_of(1, facts._replace(live=4096)) == 32  # what one warp joins
+    assert launch_step.shares_of(1, facts._replace(groups=4)) == 3  # tiles of 128 keys
+    assert launch_step.shares_of(1, facts._replace(heads=384, value_size=128)) == 2

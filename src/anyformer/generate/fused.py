@@ -18,7 +18,7 @@ from anyformer.generate.stepping import Ending, Stepping, ends_plainly, plain
 from anyformer.model.heads import Vocabulary
 from anyformer.model.model import Model
 from anyformer.model.stack import Sublayer
-from anyformer.ops.rows import MOST, Norm, Pair, Rows, lacks
+from anyformer.ops.rows import FEW, MOST, Norm, Pair, Rows, lacks
 from anyformer.parts.attention import Attention
 from anyformer.parts.feedforward import ACTIVATIONS, FeedForward, identity
 from anyformer.parts.norm import LayerNorm, RMSNorm
@@ -45,13 +45,24 @@ class Fused(Sublayer):
     def forward(self, x: Tensor, call: Call, path: str) -> Tensor:
         """The stream after this sublayer."""
         lent = call.reads or call.source is not None  # keys that aren't made from x here
-        if x.shape[0] * x.shape[1] > MOST or lent:
+        rows = x.shape[0] * x.shape[1]
+        steps = rows <= MOST and not lent and self.step is not None
+        if steps and self.step.serves(x, call, path):  # type: ignore[union-attr]
+            return self._stepped(x, call, path, rows <= FEW)
+        if rows > FEW or lent:
             return self.other(x, call, path)
-        if self.step is not None and self.step.serves(x, call, path):
-            y = self.step(self.branch.together(x), call, path)  # type: ignore[union-attr]
-            return self.leave(y, x)
         maps: Any = {self.exit: lambda y: self.leave(y, x)}
         return self.branch(x, replace(call, maps=maps), path)  # type: ignore[misc]
+
+    def _stepped(self, x: Tensor, call: Call, path: str, few: bool) -> Tensor:
+        """The stream after a plain attention, the maps of few rows by kernels of ours too."""
+        assert self.step is not None
+        if few:
+            y = self.step(self.branch.together(x), call, path)  # type: ignore[union-attr]
+            return self.leave(y, x)
+        branch: Any = self.other.branch
+        y = x if self.other.norm is None else self.other.norm(x)
+        return x + branch.out(self.step(branch.together(y), call, path))
 
 
 def fused(model: Model) -> Model:
@@ -103,7 +114,7 @@ class _Fusing(LeanTwin):
         norm, step = None if module.norm is None else _norm(module.norm), None
         if isinstance(branch, Attention):
             step = Stepping(branch) if plain(branch) else None
-            inner.__dict__["together"] = Rows(_joined(branch), norm)
+            inner.__dict__["together"] = Rows(_joined(branch, twin.together), norm)
         else:
             assert isinstance(branch, FeedForward)
             gate = None if branch.gate is None else _pair(branch.gate)
@@ -150,11 +161,10 @@ def _pair(map: nn.Linear) -> Pair:
     return map.weight.detach(), None if map.bias is None else map.bias.detach()
 
 
-def _joined(branch: Attention) -> Pair:
-    """q, k and v as one map."""
-    maps = (branch.q, branch.k, branch.v)
-    weight = torch.cat([m.weight for m in maps]).detach()
-    return weight, None if branch.q.bias is None else torch.cat([m.bias for m in maps]).detach()
+def _joined(branch: Attention, laid: Laid) -> Pair:
+    """q, k and v as one map, as the lean twin has joined them, without outputs that fill it up."""
+    count = sum(m.out_features for m in (branch.q, branch.k, branch.v))
+    return laid.weight[:count], None if laid.bias is None else laid.bias[:count]
 
 
 def _norm(module: nn.Module) -> Norm:

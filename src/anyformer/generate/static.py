@@ -67,7 +67,8 @@ class Static:
     `room` is how many new tokens are expected. `weights` may be "int8", on a CPU. `buckets` asks
     for live lengths of powers of two, as on a GPU; None: where the model is on one. `compile`
     compiles a step before it is captured, on a GPU: a minute once, for steps half again as fast.
-    `fused` asks for sublayers of few Triton kernels (generate/fused.py), on a GPU.
+    `fused` asks for sublayers of few Triton kernels (generate/fused.py), on a GPU; None: where
+    Triton is and nothing is to be compiled.
     Weights are read when it is made: make another one after training. A lean `twin` may be there
     already.
     """
@@ -80,7 +81,7 @@ class Static:
         buckets: bool | None = None,
         compile: bool = False,
         twin: Model | None = None,
-        fused: bool = False,
+        fused: bool | None = None,
     ):
         if weights not in ("own", "int8"):
             raise InputError(f"weights must be 'own' or 'int8', not {weights!r}")
@@ -93,6 +94,8 @@ class Static:
             raise InputError(f"fused=True {reason}: leave it out")
         if twin is not None and (fused or small):
             raise InputError("a twin is made already: leave fused and weights out, or the twin")
+        if fused is None:
+            fused = first.is_cuda and twin is None and not (small or compile or lacks(first))
         twin = fused_twin(model) if fused else twin
         self.twin = twin or (lean(model, Int8, torch.bfloat16) if small else lean(model))
         self.ending = ending_of(self.twin)  # of a fused twin

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from anyformer.model.heads import Vocabulary
 from anyformer.model.model import Model
-from anyformer.ops.rows import MOST, Rows
+from anyformer.ops.rows import FEW, MOST, Rows
 from anyformer.ops.step import Slots, Step
 from anyformer.ops.tiles import WIDEST
 from anyformer.parts.attention import Attention
@@ -90,7 +90,7 @@ class Ending:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x (B, N, d) -> (B, N, V)."""
-        if x.shape[0] * x.shape[1] <= MOST:
+        if x.shape[0] * x.shape[1] <= FEW:
             return self.rows(x)
         return self.map(x if self.norm is None else self.norm(x))
 

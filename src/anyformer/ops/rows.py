@@ -14,6 +14,7 @@ from torch import Tensor
 from anyformer.ops.tiles import INSTALLED, TYPES, interpreted
 
 MOST = 64  # rows up to which the kernels are meant
+FEW = 16  # rows up to which a product of theirs is faster than one of torch's
 ACTS = ("identity", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh", "sigmoid")
 
 Pair = tuple[Tensor, Tensor | None]  # weight (outs, ins) and bias (outs,)

@@ -12,10 +12,20 @@ from anyformer.ops.kernels.launch import power, view
 from anyformer.ops.kernels.step import step as kernel
 from anyformer.ops.step import Facts
 
-SCORES = 4096  # channels of the keys of a tile
-JOINED = 16384  # numbers that the last share joins, at most
-PROGRAMS = 264  # that keep a GPU busy
-WARPS = 4
+JOINED = 2048  # numbers that each warp of the last share joins, at most
+
+
+class Tile(NamedTuple):
+    """How much of the keys a program reads at once, and what with."""
+
+    scores: int  # channels of its keys
+    warps: int
+    programs: int  # that keep a GPU busy
+
+
+# As `python -m benchmarks rows` found them on an H200.
+ALONE = Tile(1024, 1, 6336)  # where each query head has keys of its own
+TOGETHER = Tile(8192, 4, 528)  # where several share theirs
 
 
 class Site(NamedTuple):
@@ -49,16 +59,21 @@ class Shape(NamedTuple):
     EARLY: bool
 
 
-def keys_of(size: int) -> int:
-    """Keys of a tile, for heads of a size."""
-    return max(16, min(128, SCORES // power(size)))
+def tile_of(facts: Facts) -> Tile:
+    """The tile for a call."""
+    return ALONE if facts.heads == facts.groups else TOGETHER
+
+
+def keys_of(facts: Facts) -> int:
+    """Keys of a tile."""
+    return max(16, min(128, tile_of(facts).scores // power(max(facts.size, facts.value_size))))
 
 
 def shares_of(rows: int, facts: Facts) -> int:
     """Programs for each key head of `rows` rows: more than one where few would leave a GPU idle."""
-    tiles = -(-facts.live // keys_of(max(facts.size, facts.value_size)))
-    fits = JOINED // (_next(facts.heads // facts.groups) * power(facts.value_size))
-    return max(1, min(tiles, PROGRAMS // (rows * facts.groups), fits))
+    tile, tiles = tile_of(facts), -(-facts.live // keys_of(facts))
+    each = _next(facts.heads // facts.groups) * power(facts.value_size)
+    return max(1, min(tiles, tile.programs // (rows * facts.groups), JOINED * tile.warps // each))
 
 
 def run(
@@ -95,14 +110,14 @@ def run(
         PARTS=_next(shares),
         GROUP=_next(group),
         M=1 if group == 1 else max(16, _next(group)),
-        N=keys_of(max(facts.size, facts.value_size)),
+        N=keys_of(facts),
         BD=power(facts.size),
         BE=power(facts.value_size),
         EARLY=early,
     )
     site = Site(scale, keys.shape[2], keep[0].stride(0) if keep else 0)
     launch_rows.launch(
-        kernel, (rows * facts.groups, shares), early, WARPS,
+        kernel, (rows * facts.groups, shares), early, tile_of(facts).warps,
         y, (view(keys), view(values), at), (*(wave or (out, out)), *(keep or (out,))),
         (*sums, arrived), out, site, shape,
     )  # fmt: skip

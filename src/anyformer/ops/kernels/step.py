@@ -158,12 +158,13 @@ def step(y_, cache, beside, parts, out_, site, S: tl.constexpr):
     bg, part = tl.program_id(0), tl.program_id(1)
     if S.EARLY:
         cuda.gdc_launch_dependents()
-        cuda.gdc_wait()
     b, g = tl.cast(bg // S.heads, tl.int64), bg % S.heads
     slot, begin, last, active = share(tl.load(at_).to(tl.int32), part, site.room, S)
     if part < active:
         keep_ += b * site.kept
         k, v, seen = remembered(keys, values, keep_, b, g, begin, last, slot, S)
+        if S.EARLY:  # the new position and older keys were there before this step began
+            cuda.gdc_wait()
         asked = y_ + b * ((S.heads * S.group + S.heads) * S.D + S.heads * S.E)
         wave = (cos_ + b * S.APART * S.HALF, sin_ + b * S.APART * S.HALF)
         q = heads(asked + g * S.group * S.D, tl.arange(0, S.M), S.group, wave, S)
