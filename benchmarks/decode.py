@@ -214,6 +214,7 @@ def _cuda(settings: Settings) -> None:
                 share = f"{steps * (read - table_bytes) / roof:.0%}"
                 table.rows.append([size.name, str(batch), "bfloat16", *row, share])
             table.raw[f"{size.name} {batch}"] = times
+            print(table.text(), flush=True)  # a peer's compiling may take longer than one waits
             del works, model, theirs
             gc.collect()
             torch.cuda.empty_cache()
