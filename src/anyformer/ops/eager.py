@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anyformer.ops import relative as rel
+from anyformer.ops.carry import joined
 from anyformer.ops.plan import Plan
 from anyformer.ops.weigh import softmax
 
@@ -32,9 +33,9 @@ def widen(x: Tensor, heads: int) -> Tensor:
 
 def eager(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """q (B, H, Q, D), k and v (B, G, K, D) -> (B, H, Q, D)."""
-    return block(
-        q, widen(k, q.shape[1]), widen(v, q.shape[1]), plan, Place(0, plan.start, -plan.lead)
-    )
+    q, k, plan = joined(q, k, plan)
+    at = Place(0, plan.start, -plan.lead)
+    return block(q, widen(k, q.shape[1]), widen(v, q.shape[1]), plan, at)
 
 
 def block(q: Tensor, k: Tensor, v: Tensor, plan: Plan, at: Place) -> Tensor:
