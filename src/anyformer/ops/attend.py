@@ -33,6 +33,7 @@ SMALL = 1 << 20  # scores that may be written out: 4 MiB in float32
 SHORT = 512  # keys up to which they may be however many queries there are
 
 Test = Callable[[Tensor, Tensor, Tensor, Plan], bool]
+Join = Callable[[Tensor, Tensor, Plan], tuple[Tensor, Tensor, Plan]]
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan, backend: str = "auto") -
     if _listeners:
         _listeners[-1](name, q, k, v, plan)
         return q.new_zeros(*q.shape[:3], v.shape[-1])
-    out = BACKENDS[name].run(*taken(name, q, k, v, plan))
+    q, k, plan = _seen(name, q, k, plan, joined)
+    out = BACKENDS[name].run(q, k, v, plan)
     for mask in () if type(plan.mask) is Causal else parts(plan.mask):
         if isinstance(mask, Padding) and mask.queries:
             real = mask.keep[:, plan.start : plan.start + q.shape[2]]
@@ -169,7 +171,8 @@ def choose(q: Tensor, k: Tensor, v: Tensor, plan: Plan, backend: str = "auto") -
             raise BackendError(f"backend {backend!r} {reason}; use backend='auto'")
         return backend
     for name, b in BACKENDS.items():
-        if b.wanted(*seen_by(name, q, k, v, plan)) and refusal(name, q, k, v, plan) is None:
+        wide_q, wide_k, seen = _seen(name, q, k, plan, outlined)
+        if b.wanted(wide_q, wide_k, v, seen) and refusal(name, q, k, v, plan) is None:
             return name
     raise BackendError("no backend runs this plan")
 
@@ -180,24 +183,10 @@ def refusal(name: str, q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | Non
     fields = sorted(field for need, field in needs.items() if need not in BACKENDS[name].can)
     if fields:
         return f"can't run the plan's {', '.join(fields)}"
-    return BACKENDS[name].lacks(*seen_by(name, q, k, v, plan))
+    q, k, plan = _seen(name, q, k, plan, outlined)
+    return BACKENDS[name].lacks(q, k, v, plan)
 
 
-def taken(
-    name: str, q: Tensor, k: Tensor, v: Tensor, plan: Plan
-) -> tuple[Tensor, Tensor, Tensor, Plan]:
-    """What a backend runs: the work as it is, or with all layers' channels side by side."""
-    if BACKENDS[name].apart or not plan.carry:
-        return q, k, v, plan
-    q, k, plan = joined(q, k, plan)
-    return q, k, v, plan
-
-
-def seen_by(
-    name: str, q: Tensor, k: Tensor, v: Tensor, plan: Plan
-) -> tuple[Tensor, Tensor, Tensor, Plan]:
-    """The same, for questions: nothing is copied."""
-    if BACKENDS[name].apart or not plan.carry:
-        return q, k, v, plan
-    q, k, plan = outlined(q, k, plan)
-    return q, k, v, plan
+def _seen(name: str, q: Tensor, k: Tensor, plan: Plan, join: Join) -> tuple[Tensor, Tensor, Plan]:
+    """q, k and plan as a backend takes them: layers below apart, or their channels beside ours."""
+    return (q, k, plan) if BACKENDS[name].apart else join(q, k, plan)

@@ -20,7 +20,9 @@ from anyformer.ops.plan import Plan
 
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why the kernels can't run this plan here, or None."""
-    return tiles.lacks(q[..., :1], k, v, plan)  # any number of channels: they are summed up
+    if v.shape[-1] > tiles.WIDEST:
+        return f"has no tiles for values wider than {tiles.WIDEST}"
+    return tiles.lacks(q[..., :1], k, v, plan)  # of q and k there may be any number of channels
 
 
 def layered(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
