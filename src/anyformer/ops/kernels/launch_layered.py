@@ -52,24 +52,20 @@ class Layers:
     def form(self, size: Size) -> Form:
         """What a kernel with such tiles is compiled for: nothing that depends on the layers."""
         form = self.block().form(size)
-        return form._replace(D=form.BD)
-
-    def whole(self, form: Form) -> bool:
-        """Whether blocks divide the channels."""
-        return self.q.shape[-1] % form.BD == 0
+        return form._replace(D=form.BD, whole=self.q.shape[-1] % form.BD == 0)
 
 
 def forward(work: Layers) -> tuple[Tensor, Tensor]:
     """out (B, H, Q, E) and the log-sum-exp of each row, (B, H, Q), in units of log 2."""
     q, block, size = work.q, work.block(), work.size("forward")
     batch, heads, queries, channels = q.shape
+    site = block.site()._replace(channels=channels)
     out = q.new_empty(batch, queries, heads, work.v.shape[-1]).transpose(1, 2)
     lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
-    form = work.form(size)
     start(
         forward_kernel, (-(-queries // size.m), batch * heads), size,
         view(q), view(work.k), view(work.v), (view(out),), view(lse[..., None]),
-        block.extra(), channels, block.site(), form, work.facts.lead > 0, work.whole(form),
+        block.extra(), site, work.form(size), work.facts.lead > 0,
     )  # fmt: skip
     return out, lse
 
@@ -77,17 +73,15 @@ def forward(work: Layers) -> tuple[Tensor, Tensor]:
 def backward(work: Layers, out: Tensor, lse: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients of q (B, H, Q, C), k (B, G, K, C) and v (B, G, K, E)."""
     q, k, v = work.q, work.k, work.v
-    delta = (out.float() * grad.float()).sum(-1)
+    delta = (out.float() * grad.float()).sum(-1).contiguous()
     dq = torch.zeros_like(q)
     dk, dv = (torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (k, v))
     room = [q.new_empty(size_of(work)) for _ in range(2)]
     for piece in pieces(work):
         if piece.strip.keys:
             weights, ds = slopes(work, piece, (grad, lse[..., None], delta[..., None]), room)
-            asks, reads = (
-                (piece.rows, slice(None), piece.queries),
-                (piece.rows, slice(None), piece.keys),
-            )
+            asks = (piece.rows, slice(None), piece.queries)
+            reads = (piece.rows, slice(None), piece.keys)
             dq[asks] = (ds @ k[reads]).view_as(dq[asks])
             dk[reads] += ds.mT @ grouped(q[asks], k)
             dv[reads] += weights.mT @ grouped(grad[asks], v)
@@ -98,19 +92,16 @@ def slopes(
     work: Layers, piece: Piece, grads: tuple[Tensor, ...], room: list[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Weights and score gradients of a strip, with the queries that share keys in a row."""
-    q, k, v = (piece.of(x, s) for x, s in zip(
-        (work.q, work.k, work.v), (piece.queries, piece.keys, piece.keys), strict=True
-    ))  # fmt: skip
-    batch, heads, count, channels = q.shape
+    q = piece.of(work.q, piece.queries)
+    k, v = piece.of(work.k, piece.keys), piece.of(work.v, piece.keys)
+    batch, heads, count, _ = q.shape
     keys, size = piece.strip.keys, work.size("slopes")
     wide = keys + -keys % 16  # rows that begin where a GPU reads best
     made = [r[: batch * heads * count * wide].view(batch, heads, count, wide) for r in room]
-    form = work.form(size)
     start(
         slopes_kernel, (-(-count // size.m), -(-keys // size.n), batch * heads), size,
         view(q), view(k), view(v), tuple(view(piece.of(x, piece.queries)) for x in grads),
-        tuple(map(view, made)), kept(work.keep, piece.rows), channels, piece.strip, form,
-        work.whole(form),
+        tuple(map(view, made)), kept(work.keep, piece.rows), piece.strip, work.form(size),
     )  # fmt: skip
     weights, ds = (grouped(x, k)[..., :keys] for x in made)
     return weights, ds

@@ -149,6 +149,7 @@ def pieces(work: Stripped) -> Iterator[Piece]:
                 heads=heads,
                 group=heads // work.k.shape[1],
                 scale=work.scale,
+                channels=work.q.shape[3],
             )
             yield Piece(slice(row, row + rows), slice(first, last), slice(low, high), strip)
 

@@ -15,31 +15,28 @@ from anyformer.ops.kernels.tile import LOG2E, dot, hidden, key_range, place, row
 
 
 @triton.jit
-def some(x, at, count, left, SIZE: tl.constexpr, BLOCK: tl.constexpr, WHOLE: tl.constexpr):
+def some(x, at, count, left, SIZE: tl.constexpr, F: tl.constexpr):
     """SIZE rows of a block of channels, of which so many are left; 0 beyond both."""
-    n, d = tl.arange(0, SIZE), tl.arange(0, BLOCK)
+    n, d = tl.arange(0, SIZE), tl.arange(0, F.BD)
     seen = (n < count)[:, None]
-    if not WHOLE:
+    if not F.whole:
         seen = seen & (d < left)[None, :]
     return tl.load(at + n[:, None] * x.n + d[None, :], mask=seen, other=0.0)
 
 
 @triton.jit
-def summed(q_, k_, at, left, channels, F: tl.constexpr, WHOLE: tl.constexpr):
+def summed(q_, k_, at, left, channels, F: tl.constexpr):
     """q · k of a tile (M, N) over all channels; at: where its rows lie, left: how many."""
     s = tl.full((F.M, F.N), 0.0, tl.float32)
     for c in range(0, channels, F.BD):
-        q = some(q_, at[0] + c, left[0], channels - c, F.M, F.BD, WHOLE)
-        k = some(k_, at[1] + c, left[1], channels - c, F.N, F.BD, WHOLE)
+        q = some(q_, at[0] + c, left[0], channels - c, F.M, F)
+        k = some(k_, at[1] + c, left[1], channels - c, F.N, F)
         s += dot(q, tl.trans(k))
     return s
 
 
 @triton.jit
-def forward(
-    q_, k_, v_, outs, lse_, extra, channels, site,
-    F: tl.constexpr, LEAD: tl.constexpr, WHOLE: tl.constexpr,
-):  # fmt: skip
+def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
     """out (B, H, Q, E) and lse (B, H, Q) in units of log 2: a program for each tile of queries."""
     first, bh = tl.program_id(0) * F.M, tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
@@ -50,16 +47,18 @@ def forward(
     bound, state = begun(extra, b, h, first, site, F)
     if LEAD:
         for j in range(0, site.lead, F.N):
-            at, left = (asks, place(k_, b, g, j)), (many, site.lead - j)
-            s = summed(q_, k_, at, left, channels, F, WHOLE) * (site.scale * LOG2E)
+            at = place(k_, b, g, j)
+            s = summed(q_, k_, (asks, at), (many, site.lead - j), site.channels, F)
+            s *= site.scale * LOG2E
             s = tl.where((j + n < site.lead)[None, :], s, float("-inf"))
             v = rows(v_, place(v_, b, g, j), site.lead - j, F.N, F.E, F.BE)
             state = softer(state, s, v, bound, F)
     begin, _, _, stop = key_range(first, site, F)
     for t in range(begin, stop):
         p0 = t * F.N
-        at, left = (asks, place(k_, b, g, site.lead + p0)), (many, site.keys - p0)
-        s = summed(q_, k_, at, left, channels, F, WHOLE) * (site.scale * LOG2E)
+        at = place(k_, b, g, site.lead + p0)
+        s = summed(q_, k_, (asks, at), (many, site.keys - p0), site.channels, F)
+        s *= site.scale * LOG2E
         away = p0 - first - site.start + n[None, :] - m[:, None]
         s = hidden(s, away, p0 + n[None, :], keep, site, F, True)
         v = rows(v_, place(v_, b, g, site.lead + p0), site.keys - p0, F.N, F.E, F.BE)
@@ -68,9 +67,7 @@ def forward(
 
 
 @triton.jit
-def slopes(
-    q_, k_, v_, grads, made, keep, channels, strip, F: tl.constexpr, WHOLE: tl.constexpr
-):  # fmt: skip
+def slopes(q_, k_, v_, grads, made, keep, strip, F: tl.constexpr):
     """A tile of a strip's weights and of the gradients of its scores, both (B, H, R, K).
 
     grads: grad (B, H, R, E), lse and delta (B, H, R). Tiles that no query sees are zeros.
@@ -79,9 +76,9 @@ def slopes(
     b, h = bh // strip.heads, bh % strip.heads
     g, m, n = h // strip.group, tl.arange(0, F.M), tl.arange(0, F.N)
     rest, more = strip.queries - m0, strip.keys - n0
-    seen, wide = visible(keep, (b, m0, n0), channels, strip, F)
+    seen, wide = visible(keep, (b, m0, n0), strip, F)
     at = (place(q_, b, h, m0), place(k_, b, g, n0))
-    s = summed(q_, k_, at, (rest, more), wide, F, WHOLE) * (strip.scale * LOG2E)
+    s = summed(q_, k_, at, (rest, more), wide, F) * (strip.scale * LOG2E)
     lse = tl.load(place(grads[1], b, h, m0) + m, mask=m < rest, other=float("inf"))
     delta = tl.load(place(grads[2], b, h, m0) + m, mask=m < rest, other=0.0)
     grad = rows(grads[0], place(grads[0], b, h, m0), rest, F.M, F.E, F.BE)
@@ -95,7 +92,7 @@ def slopes(
 
 
 @triton.jit
-def visible(keep, at, channels, strip, F: tl.constexpr):
+def visible(keep, at, strip, F: tl.constexpr):
     """Which scores of a tile count (M, N), and the channels to sum: none where no score does."""
     b, m0, n0 = at
     m, n = m0 + tl.arange(0, F.M), n0 + tl.arange(0, F.N)
@@ -111,4 +108,4 @@ def visible(keep, at, channels, strip, F: tl.constexpr):
         seen = seen & (there != 0)[None, :]
     seen = seen | ((p < 0) & (n < strip.keys))[None, :]
     some_seen = tl.max(tl.max(seen.to(tl.int32), 1), 0)
-    return seen, channels * some_seen
+    return seen, strip.channels * some_seen
