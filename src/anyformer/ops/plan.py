@@ -1,7 +1,7 @@
 """A Plan: everything that happens between q·kᵀ and the weighted sum of the values.
 
-The order is fixed: carry, scale, mix heads, relative terms, mods, mask, weigh, dropout, mix heads
-again.
+The order is fixed: add the scores of layers below, scale, mix heads, relative terms, mods, mask,
+weigh, dropout, mix heads again.
 Query i stands at position start + i and key j at position j - lead; keys before position 0 are
 the persistent ones, which every query sees and which have no distance.
 """
