@@ -85,3 +85,16 @@ def test_padding_takes_a_fused_kernel_on_a_gpu() -> None:
     plan = Plan(0.125, mask=Causal() & Padding(keep, queries=True))
     assert choose(q, k, v, plan) == "flex"
     assert choose(q, k, v, Plan(0.125, mask=Causal())) == "sdpa"
+
+
+def test_many_layers_below_never_take_a_kernel_that_has_no_room_for_them() -> None:
+    draw = lambda: torch.randn(1, 2, 640, 64, device="cuda", requires_grad=True)
+    q, k, v = draw(), draw(), draw()
+    below = tuple((draw(), draw()) for _ in range(7))
+    plan = Plan(0.05, Causal(), carry=below)
+    assert "wider than 256" in str(refusal("flex", q, k, v, plan))
+    leaves = [q, k, v, *plan.tensors()]
+    found = torch.autograd.grad(attend(q, k, v, plan).sum(), leaves)
+    wanted = torch.autograd.grad(attend(q, k, v, plan, "eager").sum(), leaves)
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert (ours - theirs).norm() < 1e-3 * theirs.norm().clamp(min=1e-3)
