@@ -118,7 +118,7 @@ BACKENDS = {  # fastest first
     ),
     "band": Backend(band_.band, frozenset({"mask", "relative", "carry"}), band_.lacks, band_.pays),
     "halved": Backend(halved, ALL, wanted=lambda *a: _small(*a) and saves(a[0], a[1], a[3])),
-    "eager": Backend(eager, ALL, wanted=_small),
+    "eager": Backend(eager, ALL, wanted=_small, apart=True),
     "chunked": Backend(chunked, ALL, apart=True),
 }
 

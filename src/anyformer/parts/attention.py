@@ -17,7 +17,7 @@ from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.ops import weigh as W
 from anyformer.ops.attend import attend
-from anyformer.ops.carry import beside, joined
+from anyformer.ops.carry import beside
 from anyformer.ops.eager import Place, weights, widen
 from anyformer.ops.plan import Chosen, Mod, Plan
 from anyformer.ops.relative import Relative, merge
@@ -161,7 +161,8 @@ class Attention(Fresh):
         if call.untied is not None and not self.spec.cross:
             q, k = self._untied(q, k, call.untied)
         if call.weights is not None:
-            call.weights.append(self._weights(q, k, plan))
+            at = Place(0, plan.start, -plan.lead)
+            call.weights.append(weights(q, widen(k, q.shape[1]), plan, at))
         y = attend(q, k, v, plan, self.spec.backend)  # (B, H, N, E)
         y = y if y.dtype == x.dtype else y.to(x.dtype)
         y = call.linear("out", self.out, _beside(y))
@@ -282,12 +283,6 @@ class Attention(Fresh):
             pairs = ((beside([x for x, _ in pairs]), beside([x for _, x in pairs])),)
         call.carried[self.spec.cross] = pairs
         return below
-
-    @staticmethod
-    def _weights(q: Tensor, k: Tensor, plan: Plan) -> Tensor:
-        """The attention weights (B, H, N, K), for those who ask for them."""
-        q, k, plan = joined(q, k, plan)
-        return weights(q, widen(k, q.shape[1]), plan, Place(0, plan.start, -plan.lead))
 
     def _untied(
         self, q: Tensor, k: Tensor, channels: tuple[Tensor, Tensor]
