@@ -63,13 +63,12 @@ class _Chunked(torch.autograd.Function):
     def forward(ctx, plan: Plan, count: int, v: Tensor, *tensors: Tensor) -> Tensor:  # type: ignore[override]
         ctx.plan, ctx.count = plan, count
         ctx.save_for_backward(v, *tensors[: 2 * count])
-        qs, ks = tensors[:count], tensors[count : 2 * count]
         ctx.random = random_state(v) if plan.dropout else None
-        out = qs[0].new_empty((*qs[0].shape[:3], v.shape[3]))
-        for b in blocks(qs[0], v, plan):
+        q, k = beside(tensors[:count]), beside(tensors[count : 2 * count])
+        out = q.new_empty((*q.shape[:3], v.shape[3]))
+        for b in blocks(q, k, plan):
             query, keys = (b.rows, slice(None), b.queries), (b.rows, slice(None), b.keys)
-            q, k = beside([x[query] for x in qs]), beside([x[keys] for x in ks])
-            out[query] = _block(q, k, v[keys], plan, b.at)
+            out[query] = _block(q[query], k[keys], v[keys], plan, b.at)
         return out
 
     @staticmethod
@@ -77,34 +76,31 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         v, *pairs = ctx.saved_tensors
         qs, ks = pairs[: ctx.count], pairs[ctx.count :]
+        q, k = beside(qs), beside(ks)
         plan: Plan = ctx.plan.apart()
         learned = [t for t in plan.tensors() if t.requires_grad]
-        dqs, dks = ([torch.zeros_like(x) for x in xs] for xs in (qs, ks))
-        dv = torch.zeros_like(v)
+        dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         sums: list[Tensor | None] = [None] * len(learned)
-        with torch.enable_grad(), random_from(ctx.random, v):
-            for b in blocks(qs[0], v, plan):
+        with torch.enable_grad(), random_from(ctx.random, q):
+            for b in blocks(q, k, plan):
                 query, keys = (b.rows, slice(None), b.queries), (b.rows, slice(None), b.keys)
-                read = (beside([x[query] for x in qs]), beside([x[keys] for x in ks]), v[keys])
-                leaves = [t.detach().requires_grad_() for t in read]
+                leaves = [t.detach().requires_grad_() for t in (q[query], k[keys], v[keys])]
                 out = _block(leaves[0], leaves[1], leaves[2], plan, b.at)
                 found = torch.autograd.grad(
                     out, [*leaves, *learned], grad[query], allow_unused=True
                 )
-                _add([x[query] for x in dqs], found[0])
-                _add([x[keys] for x in dks], found[1])
-                _add([dv[keys]], found[2])
+                dq[query] = found[0] if found[0] is not None else 0
+                _add(dk[keys], found[1])
+                _add(dv[keys], found[2])
                 sums = [_total(a, b) for a, b in zip(sums, found[3:], strict=True)]
         given = iter(sums)
         rest = [next(given) if t.requires_grad else None for t in plan.tensors()]
-        return (None, None, dv, *dqs, *dks, *rest)
+        return (None, None, dv, *apart(dq, qs), *apart(dk, ks), *rest)
 
 
-def _add(targets: list[Tensor], found: Tensor | None) -> None:
-    """Add a gradient to those whose channels it has side by side."""
+def _add(target: Tensor, found: Tensor | None) -> None:
     if found is not None:
-        for target, part in zip(targets, apart(found, targets), strict=True):
-            target += part
+        target += found
 
 
 def _total(total: Tensor | None, found: Tensor | None) -> Tensor | None:
