@@ -32,7 +32,8 @@ from benchmarks.runner import Settings, Table, race
 SIZE, CLIP, REACH, BUCKETS, FAR = 64, 64, 512, 32, 128
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 PLAIN = "plain"
-NAMED = ("tiles", "sparse", "talking")  # kernels of ours, measured wherever they run
+BELOW = (3, 11)  # layers whose scores a residual attention adds
+NAMED = ("tiles", "sparse", "talking", "layered")  # kernels of ours, measured wherever they run
 
 
 @dataclass
@@ -78,6 +79,8 @@ def switches(p: Place) -> dict[str, tuple[Callable[[], Plan], int]]:
     """A plan for each switch, and how many memory keys it has."""
     scale, causal, mix = SIZE**-0.5, Causal(), p.learned(p.heads, p.heads)
     terms = tables(p)
+    layers = [tuple((x[0], x[1]) for x in (p.inputs() for _ in range(n))) for n in BELOW]
+    carried = lambda pairs: (lambda: Plan(scale, causal, carry=pairs), 0)
     plans: dict[str, tuple[Callable[[], Plan], int]] = {
         name: (lambda make=make: Plan(scale, causal, make()), 0) for name, make in terms.items()
     }
@@ -86,6 +89,7 @@ def switches(p: Place) -> dict[str, tuple[Callable[[], Plan], int]]:
         "top-k": (lambda: Plan(scale, causal, weigh=partial(weigh.top_k, k=64)), 0),
         "entmax": (lambda: Plan(scale, causal, weigh=weigh.entmax15), 0),
         "talking heads": (lambda: Plan(scale, causal, mix=mix, remix=mix), 0),
+        **{f"{len(pairs)} layers below": carried(pairs) for pairs in layers},
         "memory keys": (lambda: Plan(scale, causal, lead=16), 16),
         "window 256": (lambda: Plan(scale, causal & Window(256)), 0),
     }

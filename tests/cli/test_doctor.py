@@ -1,5 +1,7 @@
 """`anyformer doctor` and `show --plan`: what runs each attention here, and why."""
 
+import re
+
 import torch
 
 from anyformer import recipe
@@ -16,12 +18,14 @@ def test_the_doctor_names_a_way_for_every_switch(capsys):
     assert main(["doctor", "--length", "24", "--device", "cpu"]) == 0
     said = capsys.readouterr().out
     assert torch.__version__ in said and "24 positions on cpu, float32" in said
-    rows = {
-        line.rsplit(maxsplit=3)[0].strip(): line.split()[-3:] for line in said.splitlines()[-17:]
-    }
+    cells = (re.split(r"\s{2,}", line.strip()) for line in said.splitlines()[-17:])
+    rows = {name: [way.split(", ") for way in found] for name, *found in cells}
     assert {*SWITCHES} <= {*rows}
-    assert rows["plain"] == ["sdpa"] * 3
-    assert all(name in module.BACKENDS for switch in SWITCHES for name in rows[switch])
+    assert rows["plain"] == [["sdpa"]] * 3
+    assert rows["residual attention"][0] == ["sdpa", "eager"]  # few layers below, and many
+    assert all(len(rows[switch]) == 3 for switch in SWITCHES)
+    ways = [name for switch in SWITCHES for found in rows[switch] for name in found]
+    assert all(name in module.BACKENDS for name in ways)
 
 
 def test_the_doctor_says_why(capsys):
@@ -60,6 +64,16 @@ def test_what_is_told_is_what_runs():
     assert {way.backend for way in found} == {"eager"}
     reasons = dict(found[0].reasons)
     assert reasons["sdpa"] == SLOWER
+
+
+def test_the_plan_of_carried_scores_is_that_of_every_layer():
+    spec = S.override(decoder({"carry": "True"}, 1024), "stack.depth", 7)
+    told = [way for way in ways(spec, 1024) if way.work == "train"]
+    assert [(way.backend, way.asks) for way in told] == [
+        ("sdpa", "mask"), ("sdpa", "carry, mask"), ("chunked", "carry, mask")]  # fmt: skip
+    assert dict(told[-1].reasons)["sdpa"] == "needs values about as wide as q and k"
+    named = ways(S.override(spec, "stack.block.0.branch.backend", "chunked"), 1024)
+    assert {way.backend for way in named if way.work == "train"} == {"chunked"}
 
 
 def test_every_kind_of_model_has_a_plan():

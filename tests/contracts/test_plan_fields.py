@@ -59,6 +59,13 @@ EXAMPLES = {
     "dropout": [0.5],
     "start": [2],
     "lead": [2],
+    "carry": [
+        ((_random(B, H, Q, D), _random(B, H // 2, K, D)),),
+        (
+            (_random(B, H, Q, D + 1), _random(B, H, K, D + 1)),
+            (_random(B, H, Q, 3), _random(B, 1, K, 3)),
+        ),
+    ],
 }
 CASES = [(field, i) for field, values in EXAMPLES.items() for i in range(len(values))]
 
@@ -69,7 +76,9 @@ SPECIAL = {
     "sparse",
     "talking",
 }  # backends that want a certain kind of plan, and say so
-NARROW = dict.fromkeys(("tiles", "sparse", "talking"), torch.float32)  # backends without float64
+NARROW = dict.fromkeys(
+    ("tiles", "sparse", "talking", "layered"), torch.float32
+)  # backends without float64
 NAMES = [
     pytest.param(name, marks=pytest.mark.skipif(not INSTALLED, reason="needs Triton"))
     if name in NARROW

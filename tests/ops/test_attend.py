@@ -151,11 +151,12 @@ FIELDS = {
     "entmax": {"weigh": weigh.entmax15},
     "sparsemax": {"mask": Causal(), "weigh": weigh.sparsemax},
     "scale": {"scale": 2.0},
+    "carry": {"carry": ((torch.randn(2, 4, 16, 8), torch.randn(2, 2, 16, 8)),)},
 }
 
 
 # their own files and tests/contracts/test_plan_fields.py have these, with gradients
-SLOW = ("flex", "tiles", "sparse", "talking")
+SLOW = ("flex", "tiles", "sparse", "talking", "layered")
 NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in BACKENDS]
 
 

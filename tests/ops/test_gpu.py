@@ -38,7 +38,7 @@ def masks(keys: int) -> dict[str, Mask | None]:
     }
 
 
-def extras() -> dict[str, dict]:
+def extras(keys: int) -> dict[str, dict]:
     bias, rows, mix, gain = leaf(H, 41), leaf(1, 41, D), leaf(H, H), leaf(H)
     return {
         "nothing": {},
@@ -49,19 +49,21 @@ def extras() -> dict[str, dict]:
         "talking": {"mix": mix, "remix": mix},
         "top-k": {"weigh": partial(weigh.top_k, k=5)},
         "entmax": {"weigh": weigh.entmax15},
+        "carry": {"carry": tuple((leaf(B, H, Q, D), leaf(B, G, keys, D)) for _ in range(3))},
     }
 
 
 @pytest.mark.parametrize(("start", "lead"), [(0, 0), (30, 0), (0, 5)])
 @pytest.mark.parametrize("extra", [
-    "nothing", "bias", "tables", "cap", "temperature", "talking", "top-k", "entmax"])  # fmt: skip
+    "nothing", "bias", "tables", "cap", "temperature", "talking", "top-k", "entmax", "carry",
+])  # fmt: skip
 def test_backends_equal_eager_on_a_gpu(start: int, lead: int, extra: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     keys = Q + start
     q, k, v = leaf(B, H, Q, D), leaf(B, G, keys + lead, D), leaf(B, G, keys + lead, D)
     seen = set()
     for name, mask in masks(keys).items():
-        plan = Plan(D**-0.5, mask=mask, start=start, lead=lead, **extras()[extra])
+        plan = Plan(D**-0.5, mask=mask, start=start, lead=lead, **extras(keys + lead)[extra])
         leaves = [q, k, v, *plan.tensors()]
         results = {}
         for backend in BACKENDS:
@@ -83,3 +85,16 @@ def test_padding_takes_a_fused_kernel_on_a_gpu() -> None:
     plan = Plan(0.125, mask=Causal() & Padding(keep, queries=True))
     assert choose(q, k, v, plan) == "flex"
     assert choose(q, k, v, Plan(0.125, mask=Causal())) == "sdpa"
+
+
+def test_many_layers_below_never_take_a_kernel_that_has_no_room_for_them() -> None:
+    draw = lambda: torch.randn(1, 2, 640, 64, device="cuda", requires_grad=True)
+    q, k, v = draw(), draw(), draw()
+    below = tuple((draw(), draw()) for _ in range(7))
+    plan = Plan(0.05, Causal(), carry=below)
+    assert "wider than 256" in str(refusal("flex", q, k, v, plan))
+    leaves = [q, k, v, *plan.tensors()]
+    found = torch.autograd.grad(attend(q, k, v, plan).sum(), leaves)
+    wanted = torch.autograd.grad(attend(q, k, v, plan, "eager").sum(), leaves)
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert (ours - theirs).norm() < 1e-3 * theirs.norm().clamp(min=1e-3)

@@ -50,6 +50,7 @@ class Case:
     talks: str = ""  # which of mix and remix there are
     whole: bool = False  # q and k of small whole numbers, among whose scores there are ties
     gain: float = 1.0  # of q
+    below: int = 0  # layers whose scores are added
 
     @property
     def batch(self) -> int:
@@ -70,6 +71,8 @@ class Case:
         tables = {"bias": (h, rows), "query": (own, rows, wide), "key": (own, rows, wide)}
         shapes |= {name: tables[name] for name in self.terms.split()}
         shapes |= {name: (h, h) for name in self.talks.split()}
+        for i in range(self.below):
+            shapes |= {f"q{i}": shapes["q"], f"k{i}": shapes["k"]}
         scale = {"query": 0.4, "key": 0.4, "q": self.gain}
         made = {n: torch.randn(s, device=WHERE) * scale.get(n, 1.0) for n, s in shapes.items()}
         for name in self.talks.split():  # heads keep most to themselves
@@ -88,6 +91,7 @@ class Case:
             lead=self.lead,
             mix=given.get("mix"),
             remix=given.get("remix"),
+            carry=tuple((given[f"q{i}"], given[f"k{i}"]) for i in range(self.below)),
         )
 
     def results(self, run, given: dict[str, torch.Tensor], dtype: torch.dtype):

@@ -40,6 +40,7 @@ SWITCHES: dict[str, dict[str, str]] = {  # what is changed in a plain decoder
     "residual attention": {"carry": "True"},
     "dropout": {"dropout": "0.1"},
 }
+DEEP = 6  # layers where scores are carried: what runs them depends on how many are below
 EXTRAS = ("triton", "matplotlib", "ray", "huggingface_hub", "pyarrow", "PIL", "sentencepiece")
 
 
@@ -105,7 +106,8 @@ def decoder(changes: dict[str, str], length: int) -> Model:
     from anyformer import spec as S
     from anyformer.recipes import recipe
 
-    spec = recipe("decoder", dim=256, heads=4, depth=2, vocab=max(length, 64), length=length)
+    depth = DEEP if "carry" in changes else 2
+    spec = recipe("decoder", dim=256, heads=4, depth=depth, vocab=max(length, 64), length=length)
     for field, value in changes.items():
         spec = S.override(spec, f"{BRANCH}.{field}", S.parse(value))
     return S.check(spec)

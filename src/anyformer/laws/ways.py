@@ -1,7 +1,8 @@
 """Which backend runs each attention of a model on this machine, and why not a faster one.
 
-The model is built with few layers and reads one batch in which attentions are heard and not
-computed, so that an answer takes moments and little memory.
+The model is built with few layers, or with all where scores are carried from one to the next, and
+reads one batch in which attentions are heard and not computed: an answer takes moments and little
+memory.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from anyformer import spec as S
 from anyformer.laws.cases import is_causal, sides
+from anyformer.laws.crossed import nodes
 from anyformer.laws.reduce import lower
 from anyformer.model.model import build
 from anyformer.ops.attend import BACKENDS, Hear, heard_by, refusal
@@ -43,7 +45,7 @@ def ways(
     dtype: torch.dtype = torch.float32,
 ) -> list[Way]:
     """The ways of all attentions, each once, in the order in which they are met."""
-    small = lower(spec)
+    small = spec if carries(spec) else lower(spec)
     small = spec if S.problems(small) else small
     model = build(small).to(device, dtype)
     many = length or length_of(spec)
@@ -60,6 +62,11 @@ def ways(
     if is_causal(spec) and spec.encoder is None and isinstance(spec.embed.source, S.Tokens):
         _one_more(model, given, met)
     return [*met]
+
+
+def carries(spec: S.Model) -> bool:
+    """Whether attentions add the scores of those below: then each has another number of them."""
+    return any(isinstance(node, S.Attention) and node.carry for _, node in nodes(spec))
 
 
 def length_of(spec: S.Model) -> int:

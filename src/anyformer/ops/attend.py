@@ -16,11 +16,13 @@ from torch import Tensor
 from anyformer.errors import BackendError, known_or_raise
 from anyformer.ops import band as band_
 from anyformer.ops import flex as flex_
+from anyformer.ops import layered as layered_
 from anyformer.ops import one as one_
 from anyformer.ops import sdpa as sdpa_
 from anyformer.ops import sparse as sparse_
 from anyformer.ops import talking as talking_
 from anyformer.ops import tiles as tiles_
+from anyformer.ops.carry import joined, outlined
 from anyformer.ops.chunked import chunked
 from anyformer.ops.eager import eager
 from anyformer.ops.halved import halved, saves
@@ -31,6 +33,7 @@ SMALL = 1 << 20  # scores that may be written out: 4 MiB in float32
 SHORT = 512  # keys up to which they may be however many queries there are
 
 Test = Callable[[Tensor, Tensor, Tensor, Plan], bool]
+Join = Callable[[Tensor, Tensor, Plan], tuple[Tensor, Tensor, Plan]]
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,7 @@ class Backend:
     can: frozenset[str]
     lacks: Callable[[Tensor, Tensor, Tensor, Plan], str | None] = lambda q, k, v, plan: None
     wanted: Test = lambda q, k, v, plan: True
+    apart: bool = False  # takes the layers below as they are; others get all channels side by side
 
 
 # Asked once, here: a call while compiling would break the graph at every attention.
@@ -66,49 +70,56 @@ def _small(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
     return q.shape[2] == 1 or scores <= SMALL or k.shape[2] <= SHORT
 
 
-ALL = frozenset({"mask", "relative", "mods", "rows", "dropout"})
+ALL = frozenset({"mask", "relative", "mods", "rows", "dropout", "carry"})
 
 BACKENDS = {  # fastest first
     "sdpa": Backend(
         sdpa_.sdpa,
-        frozenset({"mask", "dropout"}),
+        frozenset({"mask", "dropout", "carry"}),
         sdpa_.lacks,
         lambda q, k, v, plan: not _fuses(q, k, v, plan),
     ),
     "one": Backend(
         one_.one,
-        frozenset({"mask"}),
+        frozenset({"mask", "carry"}),
         one_.lacks,
         lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
     ),
     "tiles": Backend(
         tiles_.tiles,
-        frozenset({"mask", "relative"}),
+        frozenset({"mask", "relative", "carry"}),
         tiles_.lacks,
         lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
     ),
     "sparse": Backend(
         sparse_.sparse,
-        frozenset({"mask", "relative", "rows"}),
+        frozenset({"mask", "relative", "rows", "carry"}),
         sparse_.lacks,
         lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
     ),
     "talking": Backend(
         talking_.talking,
-        frozenset({"mask", "rows"}),
+        frozenset({"mask", "rows", "carry"}),
         talking_.lacks,
         lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
     ),
+    "layered": Backend(
+        layered_.layered,
+        frozenset({"mask", "carry"}),
+        layered_.lacks,
+        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
+        apart=True,
+    ),
     "flex": Backend(
         flex_.flex,
-        frozenset({"mask", "relative", "mods"}),
+        frozenset({"mask", "relative", "mods", "carry"}),
         flex_.lacks,
         lambda q, k, v, plan: q.is_cuda and not any(t.requires_grad for t in plan.tensors()),
     ),
-    "band": Backend(band_.band, frozenset({"mask", "relative"}), band_.lacks, band_.pays),
+    "band": Backend(band_.band, frozenset({"mask", "relative", "carry"}), band_.lacks, band_.pays),
     "halved": Backend(halved, ALL, wanted=lambda *a: _small(*a) and saves(a[0], a[1], a[3])),
-    "eager": Backend(eager, ALL, wanted=_small),
-    "chunked": Backend(chunked, ALL),
+    "eager": Backend(eager, ALL, wanted=_small, apart=True),
+    "chunked": Backend(chunked, ALL, apart=True),
 }
 
 
@@ -132,6 +143,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, plan: Plan, backend: str = "auto") -
     if _listeners:
         _listeners[-1](name, q, k, v, plan)
         return q.new_zeros(*q.shape[:3], v.shape[-1])
+    q, k, plan = _seen(name, q, k, plan, joined)
     out = BACKENDS[name].run(q, k, v, plan)
     for mask in () if type(plan.mask) is Causal else parts(plan.mask):
         if isinstance(mask, Padding) and mask.queries:
@@ -144,7 +156,7 @@ def _chosen(q: Tensor, k: Tensor, v: Tensor, plan: Plan, backend: str) -> str:
     """The backend that runs a plan; layers that share one ask once."""
     if plan.chosen is None:
         return choose(q, k, v, plan, backend)
-    key = (backend, q.shape, k.shape, v.shape, q.dtype)
+    key = (backend, q.shape, k.shape, v.shape, q.dtype, *(below.shape for below, _ in plan.carry))
     if key not in plan.chosen:
         plan.chosen[key] = choose(q, k, v, plan, backend)
     return plan.chosen[key]
@@ -159,7 +171,8 @@ def choose(q: Tensor, k: Tensor, v: Tensor, plan: Plan, backend: str = "auto") -
             raise BackendError(f"backend {backend!r} {reason}; use backend='auto'")
         return backend
     for name, b in BACKENDS.items():
-        if b.wanted(q, k, v, plan) and refusal(name, q, k, v, plan) is None:
+        wide_q, wide_k, seen = _seen(name, q, k, plan, outlined)
+        if b.wanted(wide_q, wide_k, v, seen) and refusal(name, q, k, v, plan) is None:
             return name
     raise BackendError("no backend runs this plan")
 
@@ -170,4 +183,10 @@ def refusal(name: str, q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | Non
     fields = sorted(field for need, field in needs.items() if need not in BACKENDS[name].can)
     if fields:
         return f"can't run the plan's {', '.join(fields)}"
+    q, k, plan = _seen(name, q, k, plan, outlined)
     return BACKENDS[name].lacks(q, k, v, plan)
+
+
+def _seen(name: str, q: Tensor, k: Tensor, plan: Plan, join: Join) -> tuple[Tensor, Tensor, Plan]:
+    """q, k and plan as a backend takes them: layers below apart, or their channels beside ours."""
+    return (q, k, plan) if BACKENDS[name].apart else join(q, k, plan)

@@ -1,18 +1,20 @@
 """Every plan in memory linear in the length: a block of queries at a time, recomputed backwards.
 
-Blocks are eager blocks, so nothing is written twice. Only q, k, v and the output are kept; the
-backward pass builds each block's scores again. Keys that a mask's span rules out are not read.
+Blocks are eager blocks, so nothing is written twice. Only q, k, v and the output are kept, and the
+q and k of layers whose scores are added, each as it is; the backward pass builds each block's
+scores again. Keys that a mask's span rules out are not read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from anyformer.ops.carry import apart, beside
 from anyformer.ops.eager import Place, block, widen
 from anyformer.ops.plan import Plan
 
@@ -33,8 +35,9 @@ class Block:
 
 def chunked(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """q (B, H, Q, D), k and v (B, G, K, D) -> (B, H, Q, D)."""
-    k, v = widen(k, q.shape[1]), widen(v, q.shape[1])
-    return _Chunked.apply(plan, q, k, v, *plan.tensors())  # type: ignore[no-any-return]
+    qs, ks = [q, *(x for x, _ in plan.carry)], [k, *(x for _, x in plan.carry)]
+    plan = replace(plan, carry=()) if plan.carry else plan
+    return _Chunked.apply(plan, len(qs), v, *qs, *ks, *plan.tensors())  # type: ignore[no-any-return]
 
 
 def blocks(q: Tensor, k: Tensor, plan: Plan) -> Iterator[Block]:
@@ -50,22 +53,30 @@ def blocks(q: Tensor, k: Tensor, plan: Plan) -> Iterator[Block]:
             yield Block(slice(row, row + rows), slice(first, last), slice(low, high), place)
 
 
+def _block(q: Tensor, k: Tensor, v: Tensor, plan: Plan, at: Place) -> Tensor:
+    """One block; keys that heads share are repeated within it alone."""
+    return block(q, widen(k, q.shape[1]), widen(v, q.shape[1]), plan, at)
+
+
 class _Chunked(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, plan: Plan, q: Tensor, k: Tensor, v: Tensor, *tensors: Tensor) -> Tensor:  # type: ignore[override]
-        ctx.plan = plan
-        ctx.random = random_state(q) if plan.dropout else None
-        ctx.save_for_backward(q, k, v)
+    def forward(ctx, plan: Plan, count: int, v: Tensor, *tensors: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.plan, ctx.count = plan, count
+        ctx.save_for_backward(v, *tensors[: 2 * count])
+        ctx.random = random_state(v) if plan.dropout else None
+        q, k = beside(tensors[:count]), beside(tensors[count : 2 * count])
         out = q.new_empty((*q.shape[:3], v.shape[3]))
         for b in blocks(q, k, plan):
-            keys = (b.rows, slice(None), b.keys)
-            out[b.rows, :, b.queries] = block(q[b.rows, :, b.queries], k[keys], v[keys], plan, b.at)
+            query, keys = (b.rows, slice(None), b.queries), (b.rows, slice(None), b.keys)
+            out[query] = _block(q[query], k[keys], v[keys], plan, b.at)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        q, k, v = ctx.saved_tensors
+        v, *pairs = ctx.saved_tensors
+        qs, ks = pairs[: ctx.count], pairs[ctx.count :]
+        q, k = beside(qs), beside(ks)
         plan: Plan = ctx.plan.apart()
         learned = [t for t in plan.tensors() if t.requires_grad]
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
@@ -74,7 +85,7 @@ class _Chunked(torch.autograd.Function):
             for b in blocks(q, k, plan):
                 query, keys = (b.rows, slice(None), b.queries), (b.rows, slice(None), b.keys)
                 leaves = [t.detach().requires_grad_() for t in (q[query], k[keys], v[keys])]
-                out = block(leaves[0], leaves[1], leaves[2], plan, b.at)
+                out = _block(leaves[0], leaves[1], leaves[2], plan, b.at)
                 found = torch.autograd.grad(
                     out, [*leaves, *learned], grad[query], allow_unused=True
                 )
@@ -84,7 +95,7 @@ class _Chunked(torch.autograd.Function):
                 sums = [_total(a, b) for a, b in zip(sums, found[3:], strict=True)]
         given = iter(sums)
         rest = [next(given) if t.requires_grad else None for t in plan.tensors()]
-        return (None, dq, dk, dv, *rest)
+        return (None, None, dv, *apart(dq, qs), *apart(dk, ks), *rest)
 
 
 def _add(target: Tensor, found: Tensor | None) -> None:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anyformer.ops import relative as rel
+from anyformer.ops.carry import joined
 from anyformer.ops.plan import Plan
 from anyformer.ops.weigh import softmax
 
@@ -32,9 +33,10 @@ def widen(x: Tensor, heads: int) -> Tensor:
 
 def eager(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """q (B, H, Q, D), k and v (B, G, K, D) -> (B, H, Q, D)."""
-    return block(
-        q, widen(k, q.shape[1]), widen(v, q.shape[1]), plan, Place(0, plan.start, -plan.lead)
-    )
+    if q.shape[2] > 1:  # for one query, laying all keys side by side would cost more than sums
+        q, k, plan = joined(q, k, plan)
+    at = Place(0, plan.start, -plan.lead)
+    return block(q, widen(k, q.shape[1]), widen(v, q.shape[1]), plan, at)
 
 
 def block(q: Tensor, k: Tensor, v: Tensor, plan: Plan, at: Place) -> Tensor:
@@ -53,6 +55,8 @@ def mixed(x: Tensor, matrix: Tensor) -> Tensor:
 def weights(q: Tensor, k: Tensor, plan: Plan, at: Place) -> Tensor:
     """The attention weights (B, H, Q, K) of a block, before dropout and the second mixing."""
     s = (q * plan.scale) @ k.mT
+    for q_below, k_below in plan.carry:
+        s = s + (q_below.to(q.dtype) * plan.scale) @ widen(k_below, q.shape[1]).to(k.dtype).mT
     s = mixed(s, plan.mix) if plan.mix is not None else s
     if plan.relative is not None:
         s = s + _relative(q, k, plan.relative, at)

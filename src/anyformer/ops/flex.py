@@ -15,7 +15,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from anyformer.ops.mask import Mask
 from anyformer.ops.plan import Plan
 
-NARROWEST = 16  # channels of a head that its kernels for a GPU take
+NARROWEST, WIDEST = 16, 256  # channels of a head that its kernels for a GPU take
 KINDS = 512  # of masks, changes and shapes in one process, each compiled for itself
 WIDE = 128  # channels from which tiles and tables together outgrow a GPU's shared memory, but
 FEWER: Any = {"num_stages": 2}  # for fewer tiles that are loaded ahead
@@ -30,6 +30,8 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
         return "has no float64 on a GPU"
     if q.is_cuda and q.shape[-1] < NARROWEST:
         return f"has no heads narrower than {NARROWEST} on a GPU"
+    if q.is_cuda and q.shape[-1] > WIDEST:
+        return f"has no heads wider than {WIDEST} on a GPU, whose tiles outgrow its shared memory"
     if isinstance(plan.start, Tensor):
         return "lays its blocks for positions that the host knows"
     if v.shape[-1] > q.shape[-1]:

@@ -1,6 +1,7 @@
 """A Plan: everything that happens between q·kᵀ and the weighted sum of the values.
 
-The order is fixed: scale, mix heads, relative terms, mods, mask, weigh, dropout, mix heads again.
+The order is fixed: add the scores of layers below, scale, mix heads, relative terms, mods, mask,
+weigh, dropout, mix heads again.
 Query i stands at position start + i and key j at position j - lead; keys before position 0 are
 the persistent ones, which every query sees and which have no distance.
 """
@@ -45,6 +46,7 @@ class Plan:
     dropout: float = 0.0
     start: int | Tensor = 0  # (1,) where only the device knows where its one query stands
     lead: int = 0
+    carry: tuple[tuple[Tensor, Tensor], ...] = ()  # q and k of layers whose scores are added
     chosen: Chosen | None = None  # what runs it, by what it was asked with; None: asked each time
 
     def needs(self) -> dict[str, str]:
@@ -57,6 +59,7 @@ class Plan:
             "weigh": self.weigh is not None,
             "remix": self.remix is not None,
             "dropout": self.dropout > 0,
+            "carry": bool(self.carry),
         }
         rows = [f for f in ("mix", "weigh", "remix") if asked.pop(f)]  # need whole rows of scores
         needs = {field: field for field, wanted in asked.items() if wanted}
@@ -87,4 +90,5 @@ class Plan:
         """Every tensor of the plan that may learn."""
         tables = self.relative.tensors() if self.relative is not None else []
         mixes = [t for t in (self.mix, self.remix) if t is not None]
-        return [*tables, *mixes, *(t for mod in self.mods for t in mod.tensors)]
+        below = [t for pair in self.carry for t in pair]
+        return [*tables, *mixes, *(t for mod in self.mods for t in mod.tensors), *below]

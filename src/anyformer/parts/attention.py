@@ -6,6 +6,7 @@ Letters: B batch, N new positions, K keys, H heads, G key heads, D size of q and
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -16,6 +17,7 @@ from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.ops import weigh as W
 from anyformer.ops.attend import attend
+from anyformer.ops.carry import beside
 from anyformer.ops.eager import Place, weights, widen
 from anyformer.ops.plan import Chosen, Mod, Plan
 from anyformer.ops.relative import Relative, merge
@@ -27,7 +29,7 @@ from anyformer.parts.fixed import Fixed
 from anyformer.parts.init import Fresh
 from anyformer.parts.position import lead_zeros, shifted, tables_of
 from anyformer.parts.rotary import stepped, turned
-from anyformer.parts.state import Call
+from anyformer.parts.state import Call, Pairs
 from anyformer.parts.twin import called, heard
 from anyformer.spec.walk import head_dim, qk_dim
 
@@ -152,8 +154,10 @@ class Attention(Fresh):
         k, v = self._with_memory(k, v)
         q = q if q.dtype == k.dtype else q.to(k.dtype)  # a cache may be wider
         plan = self._plan(call, path, q.shape[2], k.shape[2])
-        if not self.bare or call.relative or self.spec.carry:
-            q, k = self._carried(q, k, call)
+        if self.spec.carry:
+            plan = replace(plan, carry=self._below(q, k, call))
+        if not self.bare or call.relative:
+            q = self._shifted(q, call)
         if call.untied is not None and not self.spec.cross:
             q, k = self._untied(q, k, call.untied)
         if call.weights is not None:
@@ -264,22 +268,21 @@ class Attention(Fresh):
         rows = lambda m, x: m.to(x.dtype).expand(x.shape[0], -1, -1, -1)
         return torch.cat([rows(self.memory_k, k), k], 2), torch.cat([rows(self.memory_v, v), v], 2)
 
-    def _carried(self, q: Tensor, k: Tensor, call: Call) -> tuple[Tensor, Tensor]:
-        """q shifted by relative parts; with carry, beside them q and k of the layers below.
+    def _shifted(self, q: Tensor, call: Call) -> Tensor:
+        """q shifted by relative parts."""
+        return shifted(q, self._relatives(call))
 
-        A sum of scores over layers is one product over their channels side by side.
+    def _below(self, q: Tensor, k: Tensor, call: Call) -> Pairs:
+        """q and k of the layers below, whose scores are added; those above get ours as well.
+
+        In a compiled block they are one pair of all channels, so that its graph serves all layers.
         """
-        moved = shifted(q, self._relatives(call))
-        if not self.spec.carry:
-            return moved, k
-        below = call.carried.get(self.spec.cross)
-        if below is None:
-            call.carried[self.spec.cross] = (q, k)
-            return moved, k
-        q_below, k_below = below
-        k = torch.cat([k, k_below], -1)
-        call.carried[self.spec.cross] = (torch.cat([q, q_below], -1), k)
-        return torch.cat([moved, q_below], -1), k
+        below = call.carried.get(self.spec.cross, ())
+        pairs = ((q, k), *below)
+        if torch.compiler.is_compiling() and below:
+            pairs = ((beside([x for x, _ in pairs]), beside([x for _, x in pairs])),)
+        call.carried[self.spec.cross] = pairs
+        return below
 
     def _untied(
         self, q: Tensor, k: Tensor, channels: tuple[Tensor, Tensor]

@@ -22,6 +22,7 @@ from anyformer.parts.fixed import Fixed, Tables
 from anyformer.parts.lora import Lora
 
 T = TypeVar("T")
+Pairs = tuple[tuple[Tensor, Tensor], ...]
 
 
 @dataclass
@@ -79,7 +80,7 @@ class Call:
     window: int | None = None  # keys that each query sees at most, its own among them
     asking: Tensor | None = None  # (1 or B, N, d): positions that ask the last block, twice
     source: Tensor | None = None  # (B, N, d): what keys and values are made from; None: the stream
-    carried: dict[bool, tuple[Tensor, Tensor]] = field(default_factory=dict)  # by cross
+    carried: dict[bool, Pairs] = field(default_factory=dict)  # q and k of layers below, by cross
     kept: dict[str, tuple[Tensor, Tensor]] | None = None  # keys and values of a block's first turn
     reads: bool = False  # this turn reads them
     extra: dict[str, Tensor] = field(default_factory=dict)  # sums that a loop adds to the loss

@@ -101,6 +101,7 @@ class Attention:
         "tiles",
         "sparse",
         "talking",
+        "layered",
         "flex",
         "band",
         "halved",

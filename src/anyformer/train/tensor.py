@@ -131,11 +131,11 @@ class SplitAttention(Attention):
         copies = {n: self.share.copied(p) for n, p in norm.named_parameters()}
         return functional_call(norm, copies, (x,))
 
-    def _carried(self, q: Tensor, k: Tensor, call: Call) -> tuple[Tensor, Tensor]:
+    def _shifted(self, q: Tensor, call: Call) -> Tensor:
         for item in self._relatives(call):
             added = self.share.mine(relative_of(item).content(), self.whole.heads)  # (H, D)
             q = q if added is None else q + added[:, None].to(q.dtype)
-        return q, k
+        return q
 
     def _untied(
         self, q: Tensor, k: Tensor, channels: tuple[Tensor, Tensor]

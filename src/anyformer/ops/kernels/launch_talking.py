@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -75,10 +75,35 @@ class Talk:
         there = self.mix if self.mix.numel() else self.remix
         return there, self.remix if self.remix.numel() else there
 
-    def kept(self, rows: slice) -> View:
-        """Keys to keep of some batch rows."""
-        keep = self.keep[rows] if self.keep.shape[0] > 1 else self.keep
-        return View(keep, keep.stride(0) if keep.shape[0] > 1 else 0, 0, 1)
+
+class Stripped(Protocol):
+    """A call that runs in strips: q (B, H, Q, D), k (B, G, K, D) and its numbers."""
+
+    @property
+    def q(self) -> Tensor:
+        """Queries."""
+        ...
+
+    @property
+    def k(self) -> Tensor:
+        """Keys."""
+        ...
+
+    @property
+    def scale(self) -> float:
+        """What scores are multiplied by."""
+        ...
+
+    @property
+    def facts(self) -> Facts:
+        """Where queries stand, and the mask."""
+        ...
+
+
+def kept(keep: Tensor, rows: slice) -> View:
+    """Keys to keep of some batch rows."""
+    keep = keep[rows] if keep.shape[0] > 1 else keep
+    return View(keep, keep.stride(0) if keep.shape[0] > 1 else 0, 0, 1)
 
 
 class Piece(NamedTuple):
@@ -94,7 +119,7 @@ class Piece(NamedTuple):
         return x[self.rows, :, axis]
 
 
-def step(work: Talk) -> tuple[int, int]:
+def step(work: Stripped) -> tuple[int, int]:
     """Batch rows and queries of a strip."""
     batch, heads, queries, _ = work.q.shape
     each = heads * work.k.shape[2]
@@ -102,7 +127,7 @@ def step(work: Talk) -> tuple[int, int]:
     return rows, max(16, min(queries, ROOM // (each * rows)) // 16 * 16)
 
 
-def pieces(work: Talk) -> Iterator[Piece]:
+def pieces(work: Stripped) -> Iterator[Piece]:
     """The strips of a call, in order; each has the keys that one of its queries may see."""
     (batch, heads, queries, _), keys = work.q.shape, work.k.shape[2]
     f, (rows, count) = work.facts, step(work)
@@ -124,6 +149,7 @@ def pieces(work: Talk) -> Iterator[Piece]:
                 heads=heads,
                 group=heads // work.k.shape[1],
                 scale=work.scale,
+                channels=work.q.shape[3],
             )
             yield Piece(slice(row, row + rows), slice(first, last), slice(low, high), strip)
 
@@ -153,13 +179,13 @@ def forward(work: Talk) -> tuple[Tensor, Tensor]:
         if piece.strip.keys:
             s = product(work, piece, q, work.k, room)
             rows = view(lse[piece.rows, :, piece.queries, None])
-            keep = work.kept(piece.rows)
+            keep = kept(work.keep, piece.rows)
             mixing(work, talk, (view(s), rows, work.mixes(), keep), piece)
             summed(work, piece, s, v, out)
     return out, lse
 
 
-def size_of(work: Talk) -> int:
+def size_of(work: Stripped) -> int:
     """Scores of the largest strip, with what fills up its rows."""
     (rows, count), keys = step(work), work.k.shape[2]
     return rows * work.q.shape[1] * count * (keys + -keys % 16)
@@ -197,7 +223,7 @@ def backward(work: Talk, lse: Tensor, grad: Tensor) -> list[Tensor]:
             s = product(work, piece, q, k, room[0])
             du = product(work, piece, grad, v, room[1])
             level = view(lse[piece.rows, :, piece.queries, None])
-            rest = (work.mixes(), tuple(map(view, made)), work.kept(piece.rows))
+            rest = (work.mixes(), tuple(map(view, made)), kept(work.keep, piece.rows))
             mixing(work, talk_back, (view(s), view(du), level, *rest), piece)
             summed(work, piece, du, k, dq)
             added(work, piece, s, grad, dv)

@@ -29,6 +29,7 @@ class Strip(NamedTuple):
     heads: int
     group: int  # query heads for each key head
     scale: float
+    channels: int  # of q and k
 
 
 class Shape(NamedTuple):

@@ -44,6 +44,7 @@ class Site(NamedTuple):
     pad: int  # rows of the bias before that of low
     scale: float
     most: int  # scores of a row that weigh something, where there are so many at most
+    channels: int = 0  # of q and k, where they are more than a tile's
 
 
 class Form(NamedTuple):
@@ -66,6 +67,7 @@ class Form(NamedTuple):
     left: bool  # there are distances below low, and above high
     right: bool
     weigh: int = 0
+    whole: bool = True  # tiles divide the channels, where they are more than a tile's
 
 
 @triton.jit
