@@ -1,8 +1,9 @@
-"""Which cuts of a map of one row are fastest on a GPU, and which tiles of a step's attention.
+"""Which cuts of a map of few rows are fastest on a GPU, and which tiles of a step's attention.
 
 A graph holds many launches in a row, each on a weight of its own, more of them than the cache
 holds: so weights come from memory, and what lies between two kernels counts, as in decoding.
-`python -m benchmarks rows --device cuda` prints what belongs into launch_rows.CUTS and launch_step.
+`python -m benchmarks rows --device cuda` prints what belongs into launch_rows.CUTS and BLOCKS and
+into launch_step; for 64 rows torch's own product, alone, stands beside.
 """
 
 from __future__ import annotations
@@ -15,13 +16,22 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 
 from benchmarks.runner import Settings, Table
 
 MEMORY = 256 << 20  # bytes of the weights that a graph reads, five times the cache
 REPLAYS, BESIDE = 5, 4  # times that are measured, and graphs in each
 PROCESSES = 12  # that compile
-TILES = ((1024, 1), (2048, 1), (2048, 2), (4096, 2), (4096, 4), (8192, 4))  # scores and warps
+LIVE, AT = 272, 144  # keys that there may be, and those that there are half-way
+TENS = 64  # rows of the second half of the table
+
+
+class Work(NamedTuple):
+    """Launches, and how many they are."""
+
+    run: Callable[[], None]
+    many: int
 
 
 class Map(NamedTuple):
@@ -35,117 +45,163 @@ class Map(NamedTuple):
     act: str = "identity"
     more: bool = False
     best: bool = False
+    rows: int = 1
 
     def bytes(self) -> int:
         """Those of its weights."""
         return 2 * self.ins * self.outs * (1 + self.gated)
 
+    def constant(self) -> str:
+        """The table of launch_rows that has its cut."""
+        return "CUTS" if self.rows == 1 else "BLOCKS"
 
-MAPS = (
+    def options(self) -> list[Any]:
+        """Cuts to try, what is there now first."""
+        from anyformer.ops.kernels import launch_rows as launch
+
+        if self.rows == 1:
+            here = launch.cut_of(self.ins, self.outs, self.gated, 1)
+            others = [c for c in launch.CANDIDATES if c.k < 2 * self.ins]
+        else:
+            here = launch.block_of(self.ins, self.outs, self.gated)
+            others = [b for b in launch.BLOCK_CANDIDATES if b.n * TENS <= self.outs]
+        return [here, *(c for c in others if c != here)]
+
+    def set(self, option: Any) -> dict[str, Any]:
+        """Constants of launch_rows with a cut."""
+        return {self.constant(): {(self.ins, self.outs, self.gated): option}}
+
+    def work(self, layers: int | None) -> Work:
+        """A launch for each of some layers, or for as many as fill what a graph reads."""
+        from anyformer.ops.rows import Norm, Rows
+
+        ins, outs, rows = self.ins, self.outs, self.rows
+        shift = drawn(ins) if self.norm == "layer" else None
+        norm = None if self.norm == "none" else Norm(self.norm, 1e-5, drawn(ins), shift)
+        gate = lambda: (drawn(outs, ins), None) if self.gated else None
+        count = layers or max(2, -(-MEMORY // self.bytes()))
+        made = [Rows((drawn(outs, ins), None), norm, gate(), self.act) for _ in range(count)]
+        x, more = drawn(rows, ins), drawn(rows, outs) if self.more else None
+        tokens = torch.zeros(rows, dtype=torch.long, device="cuda")
+        broken = torch.zeros(rows, dtype=torch.bool, device="cuda")
+
+        def run() -> None:
+            for map in made:
+                if self.best:
+                    map.choose(x, tokens, broken)
+                else:
+                    map(x, more)
+
+        return Work(run, count)
+
+    def torchs(self) -> Work:
+        """The product alone, by torch."""
+        wide = self.outs * (1 + self.gated)
+        made = [drawn(wide, self.ins) for _ in range(max(2, -(-MEMORY // self.bytes())))]
+        x = drawn(self.rows, self.ins)
+        return Work(lambda: [F.linear(x, weight) for weight in made] and None, len(made))
+
+
+class Attention(NamedTuple):
+    """A step's attention of a model."""
+
+    name: str
+    heads: tuple[int, int]  # of queries and of keys
+    turns: bool = False  # rotary positions
+    rows: int = 1
+    size: int = 64
+
+    def constant(self) -> str:
+        """The tile of launch_step that is about it."""
+        if self.heads[0] != self.heads[1]:
+            return "TOGETHER"
+        return "ALONE" if self.rows == 1 else "CROWDED"
+
+    def options(self) -> list[Any]:
+        """Tiles to try, what is there now first."""
+        from anyformer.ops.kernels import launch_step as launch
+
+        here = getattr(launch, self.constant())
+        sizes = ((1024, 1), (2048, 1), (2048, 2), (4096, 2), (4096, 4), (8192, 4), (8192, 8))
+        many = (here.programs,) if self.rows == 1 else (6336, 1584, 1)
+        others = [launch.Tile(*size, programs) for size in sizes for programs in many]
+        return [here, *(tile for tile in others if tile != here)]
+
+    def set(self, option: Any) -> dict[str, Any]:
+        """Constants of launch_step with a tile."""
+        return {self.constant(): option}
+
+    def work(self, layers: int | None) -> Work:
+        """The attentions of a step, one a layer."""
+        from anyformer.ops.step import Slots, Step
+
+        (heads, groups), size, rows = self.heads, self.size, self.rows
+        count = layers or 16
+        caches = [[drawn(rows, groups, LIVE, size) for _ in "kv"] for _ in range(count)]
+        how = Step(self.heads, (size, size), 0.125, like=caches[0][0])
+        y = drawn(rows, (heads + 2 * groups) * size)
+        at = torch.tensor([AT], device="cuda")
+        wave: Any = None
+        if self.turns:
+            wave = tuple(torch.rand(1, size // 2, device="cuda") for _ in "cs")
+
+        def run() -> None:
+            for keys, values in caches:
+                how(y, Slots(keys, values, at, LIVE), wave)
+
+        return Work(run, count)
+
+    def bytes(self) -> int:
+        """Those of keys and values that are read."""
+        return 4 * self.rows * self.heads[1] * AT * self.size
+
+
+GPT2 = (
     Map("GPT-2 q, k, v", 768, 2304, "layer"),
     Map("GPT-2 out", 768, 768, more=True),
     Map("GPT-2 up", 768, 3072, "layer", act="gelu_tanh"),
     Map("GPT-2 down", 3072, 768, more=True),
     Map("GPT-2 head", 768, 50257, "layer", best=True),
+)
+LLAMA = (
     Map("Llama q, k, v", 2048, 3072, "root"),
     Map("Llama out", 2048, 2048, more=True),
     Map("Llama up", 2048, 8192, "root", True, "silu"),
     Map("Llama down", 8192, 2048, more=True),
     Map("Llama head", 2048, 128256, "root", best=True),
 )
-
-
-class Work(NamedTuple):
-    """Launches, and how many they are."""
-
-    run: Callable[[], None]
-    many: int
-
-
-STEPS = {"GPT-2": ((12, 12), 64, False), "Llama": ((32, 8), 64, True)}  # heads, size, rotary
-LIVE, AT = 272, 144  # keys that there may be, and those that there are half-way
-
-
-def kind_of(attention: str) -> str:
-    """The constant of launch_step that is about an attention."""
-    (heads, groups), _, _ = STEPS[attention]
-    return "ALONE" if heads == groups else "TOGETHER"
+STEPS = (Attention("GPT-2 attention", (12, 12)), Attention("Llama attention", (32, 8), True))
+WORKS: tuple[Map | Attention, ...] = (*GPT2, *LLAMA, *STEPS)
+WORKS += tuple(work._replace(name=f"{work.name}, 64 rows", rows=TENS) for work in (*GPT2, *STEPS))
 
 
 class Trial(NamedTuple):
-    """What is measured: a map in one cut, or an attention with one tile."""
+    """What is measured: a work with one cut or tile."""
 
-    map: Map | None
-    cut: Any  # launch_rows.Cut
-    attention: str = ""
-    scores: int = 0
-    warps: int = 0
+    of: Map | Attention
+    option: Any
     early: bool = False
-
-    def work(self, layers: int | None = None) -> Work:
-        """Its launches, of so many layers."""
-        return steps(self.attention, layers) if self.map is None else launches(self.map, layers)
 
     @contextmanager
     def set(self) -> Iterator[None]:
         """The constants that it is about."""
         from anyformer.ops.kernels import launch_rows, launch_step
 
-        map = self.map
-        with changed(launch_rows, EARLY=self.early):
-            if map is None:
-                kind = kind_of(self.attention)
-                tile = getattr(launch_step, kind)._replace(scores=self.scores, warps=self.warps)
-                with changed(launch_step, **{kind: tile}):
-                    yield
-            else:
-                with changed(launch_rows, CUTS={(map.ins, map.outs, map.gated): self.cut}):
-                    yield
+        module = launch_rows if isinstance(self.of, Map) else launch_step
+        with changed(launch_rows, EARLY=self.early), changed(module, **self.of.set(self.option)):
+            yield
+
+    def __str__(self) -> str:
+        """As the constants are written."""
+        place = (
+            f"({self.of.ins}, {self.of.outs}, {self.of.gated})" if isinstance(self.of, Map) else ""
+        )
+        return f"{self.of.constant()} {place}: {self.option}"
 
 
-def launches(map: Map, layers: int | None) -> Work:
-    """A launch for each of some layers, or for as many as fill the memory that a graph reads."""
-    from anyformer.ops.rows import Norm, Rows
-
-    drawn = lambda *shape: torch.randn(shape, device="cuda", dtype=torch.bfloat16) * 0.02
-    ins, outs = map.ins, map.outs
-    shift = drawn(ins) if map.norm == "layer" else None
-    norm = None if map.norm == "none" else Norm(map.norm, 1e-5, drawn(ins), shift)
-    gate = lambda: (drawn(outs, ins), None) if map.gated else None
-    count = layers or max(2, -(-MEMORY // map.bytes()))
-    made = [Rows((drawn(outs, ins), None), norm, gate(), map.act) for _ in range(count)]
-    x, more = drawn(1, ins), drawn(1, outs) if map.more else None
-    tokens = torch.zeros(1, dtype=torch.long, device="cuda")
-    broken = torch.zeros(1, dtype=torch.bool, device="cuda")
-
-    def run() -> None:
-        for rows in made:
-            if map.best:
-                rows.choose(x, tokens, broken)
-            else:
-                rows(x, more)
-
-    return Work(run, count)
-
-
-def steps(name: str, layers: int | None) -> Work:
-    """The attentions of a step, one a layer."""
-    from anyformer.ops.step import Slots, Step
-
-    heads, size, turns = STEPS[name]
-    count = layers or 16
-    drawn = lambda *shape: torch.randn(shape, device="cuda", dtype=torch.bfloat16)
-    caches = [[drawn(1, heads[1], LIVE, size) for _ in "kv"] for _ in range(count)]
-    how = Step(heads, (size, size), 0.125, like=caches[0][0])
-    y = drawn(1, (heads[0] + 2 * heads[1]) * size)
-    at = torch.tensor([AT], device="cuda")
-    wave: Any = tuple(torch.rand(1, size // 2, device="cuda") for _ in "cs") if turns else None
-
-    def run() -> None:
-        for keys, values in caches:
-            how(y, Slots(keys, values, at, LIVE), wave)
-
-    return Work(run, count)
+def drawn(*shape: int) -> torch.Tensor:
+    """Small numbers."""
+    return torch.randn(shape, device="cuda", dtype=torch.bfloat16) * 0.02
 
 
 def micros(work: Work) -> float:
@@ -179,66 +235,51 @@ def changed(module: Any, **values: Any) -> Iterator[None]:
 
 def compiled(trial: Trial) -> None:
     """Compile a trial's kernel, which Triton keeps on disk."""
-    with torch.inference_mode(), trial.set():
-        trial.work(1).run()
+    try:
+        with torch.inference_mode(), trial.set():
+            trial.of.work(1).run()
+    except RuntimeError as error:  # too much shared memory: measured as never
+        print(f"{trial}: {str(error).splitlines()[0][:80]}", flush=True)
 
 
-def trials(only: tuple[str, ...]) -> dict[str, list[Trial]]:
-    """All that is measured, by name; the first of each is what is there now."""
-    from anyformer.ops.kernels import launch_rows as launch
-    from anyformer.ops.kernels import launch_step
-
-    found: dict[str, list[Trial]] = {}
-    for map in MAPS:
-        here = launch.cut_of(map.ins, map.outs, map.gated, 1)
-        fits = [c for c in launch.CANDIDATES if c.k < 2 * map.ins and c != here]
-        found[map.name] = [Trial(map, cut) for cut in (here, *fits)]
-    for name in STEPS:
-        here = getattr(launch_step, kind_of(name))[:2]
-        tiles = (here, *(t for t in TILES if t != here))
-        found[f"{name} attention"] = [Trial(None, None, name, *tile) for tile in tiles]
-    return {name: some for name, some in found.items() if not only or name in only}
+def spent(trial: Trial, work: Work) -> float:
+    """Microseconds of a trial; without end where it doesn't run."""
+    try:
+        with trial.set():
+            return micros(work)
+    except RuntimeError:
+        return float("inf")
 
 
-def _measured(name: str, some: list[Trial], table: Table) -> None:
-    """The rows of one name: as it is now, the best, and both with kernels that start early."""
-    work, took = some[0].work(), {}
-    for early in (False, True):
-        for trial in some:
-            trial = trial._replace(early=early)
-            with trial.set():
-                took[trial] = micros(work)
-    late = [t for t in took if not t.early]
+def _measured(of: Map | Attention, table: Table) -> None:
+    """The rows of one work: as it is now, the best, and both with kernels that start early."""
+    work, some = of.work(None), of.options()
+    every = [Trial(of, option, early) for early in (False, True) for option in some]
+    took = {trial: spent(trial, work) for trial in every}
+    late = [trial for trial in every if not trial.early]
     for label, trial in (("now", late[0]), ("best", min(late, key=lambda t: took[t]))):
         soon = took[trial._replace(early=True)]
-        size = trial.map.bytes() if trial.map is not None else 0
-        speed = f"{size / took[trial] / 1e6:.2f}" if size else ""
-        table.rows.append([name, label, said(trial), f"{took[trial]:.2f}", f"{soon:.2f}", speed])
-    early = min((t for t in took if t.early), key=lambda t: took[t])
-    table.rows.append([name, "best early", said(early), "", f"{took[early]:.2f}", ""])
-    table.raw[name] = {f"{said(t)}{' early' * t.early}": micro for t, micro in took.items()}
-
-
-def said(trial: Trial) -> str:
-    """A trial as the constants are written."""
-    map = trial.map
-    if map is None:
-        return f"{kind_of(trial.attention)}: scores {trial.scores}, warps {trial.warps}"
-    return f"({map.ins}, {map.outs}, {map.gated}): {trial.cut}"
+        table.rows.append([of.name, label, str(trial), f"{took[trial]:.2f}", f"{soon:.2f}", ""])
+    best = min((t for t in every if t.early), key=lambda t: took[t])
+    speed = f"{of.bytes() / took[best] / 1e6:.2f}"
+    table.rows.append([of.name, "best early", str(best), "", f"{took[best]:.2f}", speed])
+    if isinstance(of, Map) and of.rows > 1:
+        table.rows.append([of.name, "torch", "", f"{micros(of.torchs()):.2f}", "", ""])
+    table.raw[of.name] = {f"{t}{' early' * t.early}": micro for t, micro in took.items()}
 
 
 def rows(settings: Settings) -> None:
     """Measure the candidates on a GPU; other processes compile them before, all at once."""
     if settings.device != "cuda" or not torch.cuda.is_available():
         raise SystemExit("the cuts of rows are those of a GPU: pass --device cuda where one is")
-    found = trials(settings.only)
-    every = [t._replace(early=e) for some in found.values() for t in some for e in (False, True)]
+    works = [of for of in WORKS if not settings.only or of.name in settings.only]
+    every = [Trial(of, o, early) for of in works for o in of.options() for early in (False, True)]
     with ProcessPoolExecutor(PROCESSES, multiprocessing.get_context("spawn")) as pool:
         list(pool.map(compiled, every))
-    table = Table("Maps of one row", ["map", "", "constants", "µs", "µs, early", "TB/s"])
+    table = Table("Maps of few rows", ["map", "", "constants", "µs", "µs, early", "TB/s"])
     with torch.inference_mode():
-        for name, some in found.items():
-            _measured(name, some, table)
+        for of in works:
+            _measured(of, table)
             torch.cuda.empty_cache()
-            print(*table.rows[-3:], sep="\n", flush=True)
+            print(*table.rows[-4:], sep="\n", flush=True)
     table.show(settings, "gpu_rows")

@@ -30,7 +30,7 @@ PLAIN = {"heads": 2, "causal": True}
 def few_programs(monkeypatch):
     """Wide tiles: the interpreter's time is that of its programs."""
     monkeypatch.setattr(launch_rows, "PROGRAMS", 1)
-    for kind in ("ALONE", "TOGETHER"):  # 16 keys a tile
+    for kind in ("ALONE", "CROWDED", "TOGETHER"):  # 16 keys a tile
         tile = getattr(launch_step, kind)
         monkeypatch.setattr(launch_step, kind, tile._replace(scores=64, programs=264))
 

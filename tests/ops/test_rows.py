@@ -57,7 +57,7 @@ def norm_of(kind, ins, dtype=torch.float32):
     return Norm(kind, 1e-5, drawn(ins, dtype=dtype, shift=1.0), shift)
 
 
-@pytest.mark.parametrize("rows", [1, 3, 7, 20])
+@pytest.mark.parametrize("rows", [1, 3, 7, 40])
 @pytest.mark.parametrize("kind", ["none", "layer", "root"])
 @pytest.mark.parametrize("gated", [False, True])
 def test_equals_its_parts(rows, kind, gated):
@@ -69,7 +69,7 @@ def test_equals_its_parts(rows, kind, gated):
 
 
 @pytest.mark.parametrize("dtype", list(NEAR))
-@pytest.mark.parametrize("rows", [1, 6])
+@pytest.mark.parametrize("rows", [1, 6, 17])
 def test_every_type(dtype, rows):
     map = drawn(24, 136, dtype=dtype), drawn(24, dtype=dtype)
     check(drawn(rows, 136, dtype=dtype), map, norm_of("layer", 136, dtype), None, "gelu")
@@ -102,13 +102,45 @@ def chosen(x, weight, norm=None):
     return tokens.tolist(), broken.tolist()
 
 
-@pytest.mark.parametrize("rows", [1, 3, 7])
+@pytest.mark.parametrize("rows", [1, 3, 7, 40])
 @pytest.mark.parametrize("dtype", list(NEAR))
 def test_the_greatest_output_is_that_of_the_outputs(rows, dtype):
     x, weight = drawn(rows, 24, dtype=dtype), drawn(150, 24, dtype=dtype)
     norm = norm_of("layer", 24, dtype)
     outputs = Rows((weight, None), norm)(x)
     assert chosen(x, weight, norm) == (outputs.argmax(-1).tolist(), [False] * rows)
+
+
+@pytest.mark.parametrize("ins", [1024, 1500])
+def test_long_inputs_of_tens_of_rows_are_parted(ins, monkeypatch):
+    from anyformer.ops.kernels import launch_rows
+
+    assert launch_rows.shares_of(ins, 1, alone=False) == 2 and len(launch_rows.BLOCKS) == 0
+    x, map, more = drawn(64, ins), (drawn(16, ins), drawn(16)), drawn(64, 16)
+    rows = Rows(map, None, None, "gelu")
+    for _ in range(2):  # counts of arrivals are 0 again
+        found, wanted = rows(x, more).double(), plain(x, map, None, None, "gelu", more)
+        assert (found - wanted).norm() / wanted.norm() < NEAR[torch.float32]
+    assert not rows.arrived.any()
+
+
+@pytest.mark.parametrize("block", range(13))
+def test_every_block_gives_the_same(block, monkeypatch):
+    from anyformer.ops.kernels import launch_rows
+
+    assert len(launch_rows.BLOCK_CANDIDATES) == 13
+    chosen = launch_rows.BLOCK_CANDIDATES[block]
+    monkeypatch.setattr(launch_rows, "BLOCKS", {(72, 21, True): chosen})
+    map, gate = ((drawn(21, 72), drawn(21)) for _ in "mg")
+    check(drawn(18, 72), map, norm_of("layer", 72), gate, "silu", drawn(18, 21))
+
+
+def test_sums_of_squares_keep_their_digits():
+    """One channel far greater than others, and a mean that isn't small, in bfloat16."""
+    x = drawn(20, 64, dtype=torch.bfloat16, shift=4.0)
+    x[:, 5] = 300.0
+    map = drawn(24, 64, dtype=torch.bfloat16), None
+    check(x, map, norm_of("layer", 64, torch.bfloat16))
 
 
 @pytest.mark.gpu

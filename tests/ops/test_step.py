@@ -86,7 +86,7 @@ def shared(request, monkeypatch):
 
     torch.manual_seed(0)
     programs = 1 if request.param == "one program" else 264
-    for kind in ("ALONE", "TOGETHER"):  # 32 keys of 16 channels a tile
+    for kind in ("ALONE", "CROWDED", "TOGETHER"):  # 32 keys of 16 channels a tile
         monkeypatch.setattr(launch_step, kind, launch_step.Tile(512, 4, programs))
 
 
@@ -136,7 +136,8 @@ def test_rows_of_unequal_length():
 def test_shares_follow_the_room_that_a_gpu_has(monkeypatch):
     from anyformer.ops.kernels import launch_step
 
-    monkeypatch.setattr(launch_step, "ALONE", launch_step.Tile(1024, 1, 6336))
+    monkeypatch.setattr(launch_step, "ALONE", launch_step.Tile(1024, 1, 1000))
+    monkeypatch.setattr(launch_step, "CROWDED", launch_step.Tile(1024, 1, 6336))
     monkeypatch.setattr(launch_step, "TOGETHER", launch_step.Tile(8192, 4, 528))
     facts = Facts(12, 12, 64, 64, 0, 0, 272, 0, 0)
     assert launch_step.shares_of(1, facts) == 17  # tiles of 16 keys

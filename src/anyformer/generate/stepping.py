@@ -96,7 +96,7 @@ class Ending:
 
     def chooses(self, rows: int) -> bool:
         """Whether it can say the likeliest tokens of so many rows without their logits."""
-        return self.bare and rows <= MOST
+        return self.bare and rows <= FEW
 
     def choose(self, x: Tensor, tokens: Tensor, broken: Tensor) -> None:
         """Write the likeliest tokens after x (B, 1, d), and which rows (B,) hold no numbers."""

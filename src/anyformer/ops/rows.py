@@ -14,7 +14,8 @@ from torch import Tensor
 from anyformer.ops.tiles import INSTALLED, TYPES, interpreted
 
 MOST = 64  # rows up to which the kernels are meant
-FEW = 16  # rows up to which a product of theirs is faster than one of torch's
+FEW = 16  # rows up to which they are used: for more, no GPU has measured them yet
+NARROW = 16  # outputs of the narrowest program for more rows
 ACTS = ("identity", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh", "sigmoid")
 
 Pair = tuple[Tensor, Tensor | None]  # weight (outs, ins) and bias (outs,)
@@ -50,6 +51,8 @@ class Rows:
         self.weight, self.act, self.norm = map[0].contiguous(), act, norm
         self.out_features = self.weight.shape[0]
         self.bias, self.sums = self._folded(self.weight, map[1])
+        parts = -(-self.out_features // NARROW)
+        self.arrived = self.weight.new_zeros(parts, dtype=torch.int32)
         self.gate = self.gate_bias = self.gate_sums = None
         if gate is not None:
             self.gate = gate[0].contiguous()
@@ -69,7 +72,7 @@ class Rows:
         """x (…, ins), more (…, outs) -> (…, outs)."""
         rows = x.reshape(-1, self.weight.shape[1])
         added = [] if more is None else [more.reshape(-1, self.out_features)]
-        out = run_rows(rows, *self._given(), added)
+        out = run_rows(rows, *self._given(), added, self.arrived)
         return out.view(*x.shape[:-1], self.out_features)
 
     def choose(self, x: Tensor, tokens: Tensor, broken: Tensor) -> None:
@@ -77,47 +80,50 @@ class Rows:
 
         broken (rows,) becomes True where that is infinite, or where some output is NaN.
         """
-        run_choice(x.reshape(-1, self.weight.shape[1]), *self._given(), [tokens, broken])
+        found = [tokens, broken, self.arrived]
+        run_choice(x.reshape(-1, self.weight.shape[1]), *self._given(), found)
 
-    def _given(self) -> tuple[list[Tensor], str, float, list[Tensor], str]:
+    def _given(self) -> tuple[list[Tensor], str, float, list[Tensor]]:
         """What kernels read besides x."""
         kind, eps, gain, _ = self.norm or ("none", 0.0, None, None)
         there = lambda *tensors: [t for t in tensors if t is not None]
         maps = there(self.weight, self.bias, self.gate, self.gate_bias)
-        return maps, kind, eps, there(gain, self.sums, self.gate_sums), self.act
+        return maps, f"{kind} {self.act}", eps, there(gain, self.sums, self.gate_sums)
 
 
-@torch.library.custom_op("anyformer::rows", mutates_args=())
+@torch.library.custom_op("anyformer::rows", mutates_args=("arrived",))
 def run_rows(
     x: Tensor,
     maps: list[Tensor],
-    kind: str,
+    how: str,
     eps: float,
     norm: list[Tensor],
-    act: str,
     more: list[Tensor],
+    arrived: Tensor,
 ) -> Tensor:
     """Launch a kernel on x (rows, ins) -> (rows, outs).
 
-    `maps` are weight and bias of the map and perhaps of the gate; `norm` is the norm's gain, where
-    there is one, and by layer the sums of gain · weight of both; `more` (rows, outs) is added.
+    `maps` are weight and bias of the map and perhaps of the gate; `how` names norm and activation;
+    `norm` is the norm's gain, where there is one, and by layer the sums of gain · weight of both;
+    `more` (rows, outs) is added.
+    `arrived` counts programs that share outputs; it is 0 before and after.
     """
     from anyformer.ops.kernels import launch_rows  # Triton is no dependency
 
-    return launch_rows.run(
-        x.contiguous(), maps, (kind, eps, norm), act, [t.contiguous() for t in more]
-    )
+    kind, act = how.split()
+    more = [t.contiguous() for t in more]
+    return launch_rows.run(x.contiguous(), maps, (kind, eps, norm), act, more, arrived)
 
 
 @run_rows.register_fake
 def _(
     x: Tensor,
     maps: list[Tensor],
-    kind: str,
+    how: str,
     eps: float,
     norm: list[Tensor],
-    act: str,
     more: list[Tensor],
+    arrived: Tensor,
 ) -> Tensor:
     return x.new_empty(x.shape[0], maps[0].shape[0])
 
@@ -126,27 +132,25 @@ def _(
 def run_choice(
     x: Tensor,
     maps: list[Tensor],
-    kind: str,
+    how: str,
     eps: float,
     norm: list[Tensor],
-    act: str,
     found: list[Tensor],
 ) -> None:
-    """Launch kernels on x (rows, ins) that write `found`: tokens and broken (rows,)."""
+    """Launch kernels on x (rows, ins) that write `found`: tokens, broken (rows,), and arrivals."""
     from anyformer.ops.kernels import launch_rows  # Triton is no dependency
 
-    tokens, broken = found
-    launch_rows.choose(x.contiguous(), maps, (kind, eps, norm), act, tokens, broken)
+    kind, act = how.split()
+    launch_rows.choose(x.contiguous(), maps, (kind, eps, norm), act, *found)
 
 
 @run_choice.register_fake
 def _(
     x: Tensor,
     maps: list[Tensor],
-    kind: str,
+    how: str,
     eps: float,
     norm: list[Tensor],
-    act: str,
     found: list[Tensor],
 ) -> None:
     return None

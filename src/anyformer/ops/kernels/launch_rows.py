@@ -10,8 +10,11 @@ from torch import Tensor
 
 from anyformer.ops.kernels.launch import power
 from anyformer.ops.kernels.rows import best, row, rows
+from anyformer.ops.kernels.wide import wide
+from anyformer.ops.rows import MOST, NARROW
 
 SINGLE = 4  # rows up to which each is a vector of its own
+SEVERAL = 16  # rows up to which one small tile of products holds them
 PROGRAMS = 264  # that keep a GPU busy
 DEEP = 2048  # weights of an output that a program reads at once, at most
 TILE = 128  # inputs of a tile of rows
@@ -43,6 +46,25 @@ CUTS = {
     (2048, 128256, False): Cut(16, 256, 4),
 }
 
+
+class Block(NamedTuple):
+    """How the map of tens of rows is cut into programs."""
+
+    n: int  # outputs of a program
+    k: int  # inputs that it reads at once
+    warps: int
+    stages: int
+
+
+# as CUTS, for tens of rows; others by `block_of`
+BLOCKS: dict[tuple[int, int, bool], Block] = {}
+
+BLOCK_CANDIDATES = (
+    Block(16, 128, 4, 3), Block(16, 128, 4, 5), Block(16, 64, 4, 6), Block(16, 256, 4, 3),
+    Block(32, 128, 4, 3), Block(32, 128, 4, 4), Block(32, 64, 4, 6), Block(32, 128, 8, 4),
+    Block(64, 64, 4, 4), Block(64, 128, 4, 3), Block(128, 64, 4, 4), Block(128, 64, 8, 4),
+    Block(256, 64, 8, 3),
+)  # fmt: skip
 CANDIDATES = (
     Cut(1, 1024, 4), Cut(2, 1024, 4), Cut(4, 1024, 4), Cut(4, 1024, 8), Cut(8, 1024, 8),
     Cut(8, 256, 4), Cut(16, 256, 4), Cut(16, 256, 8), Cut(4, 512, 4), Cut(8, 512, 4),
@@ -73,6 +95,9 @@ class Shape(NamedTuple):
     N: int
     K: int
     EVICT: str = ""
+    SHARES: int = 1
+    DEPTH: int = 0  # inputs of a share
+    LINES: int = 1  # of 128 bytes of those, or more
 
 
 class Ends(NamedTuple):
@@ -88,10 +113,11 @@ def run(
     norm: tuple[str, float, list[Tensor]],
     act: str,
     more: list[Tensor],
+    arrived: Tensor,
 ) -> Tensor:
     """x (rows, ins) -> (rows, outs), with what anyformer.ops.rows.run_rows is given."""
     out = x.new_empty(len(x), maps[0].shape[0])
-    _run(x, maps, norm, act, (more, out, False))
+    _run(x, maps, norm, act, (more, out, False), arrived)
     return out
 
 
@@ -102,6 +128,7 @@ def choose(
     act: str,
     tokens: Tensor,
     broken: Tensor,
+    arrived: Tensor,
 ) -> None:
     """Write the first of each row's greatest outputs to tokens (rows,), and where it is no number.
 
@@ -110,7 +137,7 @@ def choose(
     many, soon = programs(x, maps[0], len(maps) > 2), early(x)
     tops = x.new_empty(len(x), many, dtype=torch.float32)
     places = x.new_empty(len(x), many, dtype=torch.int32)
-    _run(x, maps, norm, act, ([places], tops, True))
+    _run(x, maps, norm, act, ([places], tops, True), arrived)
     ends = Ends(min(MANY, power(many)), soon)
     launch(
         best, (len(x),), soon, max(4, ends.N // 512),
@@ -123,9 +150,12 @@ def early(x: Tensor) -> bool:
     return EARLY and x.is_cuda and torch.cuda.get_device_capability(x.device) >= (9, 0)
 
 
-def launch(kernel: Any, grid: tuple[int, ...], early: bool, warps: int, *given: Any) -> None:
+def launch(
+    kernel: Any, grid: tuple[int, ...], early: bool, warps: int, *given: Any, **options: int
+) -> None:
     """Launch a kernel on the device of its first tensor."""
-    options = {"launch_pdl": True} if early else {}
+    if early:
+        options["launch_pdl"] = True
     with torch.cuda.device(given[0].device) if given[0].is_cuda else nullcontext():
         kernel[grid](*given, num_warps=warps, **options)
 
@@ -140,12 +170,28 @@ def cut_of(ins: int, outs: int, gated: bool, many: int) -> Cut:
     return Cut(wide, deep, 4 if deep * wide <= 4096 else 8)
 
 
+def block_of(ins: int, outs: int, gated: bool) -> Block:
+    """The block of a map of tens of rows: the fastest that was measured, or one like those."""
+    if (ins, outs, gated) in BLOCKS:
+        return BLOCKS[ins, outs, gated]
+    if outs > MANY:
+        return Block(128, 64, 4, 4)
+    return Block(NARROW, min(128, power(ins)), 4, 4)
+
+
+def shares_of(ins: int, parts: int, alone: bool) -> int:
+    """Programs for each part of the outputs: several where inputs are long and programs few."""
+    return 1 if alone else max(1, min(-(-PROGRAMS // (2 * parts)), ins // 512))
+
+
 def programs(x: Tensor, weight: Tensor, gated: bool) -> int:
     """Into how many parts outputs are cut."""
     outs, ins = weight.shape
     many = len(x)
-    wide = cut_of(ins, outs, gated, many).n if many <= SINGLE else _wide(outs)
-    return -(-outs // wide)
+    if many > SEVERAL:
+        return -(-outs // block_of(ins, outs, gated).n)
+    cut = cut_of(ins, outs, gated, many).n if many <= SINGLE else _wide(outs)
+    return -(-outs // cut)
 
 
 def _run(
@@ -154,6 +200,7 @@ def _run(
     norm: tuple[str, float, list[Tensor]],
     act: str,
     ends: tuple[list[Tensor], Tensor, bool],
+    arrived: Tensor,
 ) -> None:
     weight, bias, *gate = maps
     kind, eps, vectors = norm
@@ -169,9 +216,30 @@ def _run(
         shape = Shape(*facts, M=1, N=cut.n, K=min(cut.k, power(ins)), EVICT=cut.evict)
         launch(row, (many * -(-outs // cut.n),), soon, cut.warps, *given, shape)
         return
-    high, wide = min(64, power(many)), _wide(outs)
-    shape = Shape(*facts, M=high, N=wide, K=32 if x.dtype == torch.float32 else TILE)
-    launch(rows, (-(-outs // wide), -(-many // high)), soon, 4, *given, shape)
+    if many > SEVERAL:
+        _tens(x, given, facts, arrived)
+        return
+    high, across = min(64, power(many)), _wide(outs)
+    shape = Shape(*facts, M=high, N=across, K=32 if x.dtype == torch.float32 else TILE)
+    launch(rows, (-(-outs // across), -(-many // high)), soon, 4, *given, shape)
+
+
+def _tens(x: Tensor, given: tuple[Any, ...], facts: tuple[Any, ...], arrived: Tensor) -> None:
+    """Launch the kernel for tens of rows."""
+    ins, outs, kind, _, gated, _, top, soon = facts
+    assert len(x) <= MOST, "more rows than the kernels are meant for"
+    block = block_of(ins, outs, gated)
+    parts, small = -(-outs // block.n), x.dtype == torch.float32
+    step = block.k // 4 if small else block.k
+    shares = shares_of(ins, parts, kind != "none" or top)
+    depth = -(-ins // (shares * step)) * step
+    shape = Shape(*facts, M=max(64, power(len(x))), N=block.n, K=step, SHARES=shares, DEPTH=depth)
+    sums = x.new_empty(parts * shares * shape.M * shape.N if shares > 1 else 1, dtype=torch.float32)
+    *most, site = given
+    launch(
+        wide, (parts, shares), soon, block.warps, *most, (sums, arrived), site, shape,
+        num_stages=1 if small else block.stages,
+    )  # fmt: skip
 
 
 def _wide(outs: int) -> int:

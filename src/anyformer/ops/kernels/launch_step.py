@@ -25,7 +25,9 @@ class Tile(NamedTuple):
 
 # As `python -m benchmarks rows` found them on an H200.
 ALONE = Tile(1024, 1, 6336)  # where each query head has keys of its own
+CROWDED = Tile(1024, 1, 6336)  # the same, where rows and heads alone are many programs
 TOGETHER = Tile(8192, 4, 528)  # where several share theirs
+MANY = 264  # key heads of all rows that keep a GPU busy
 
 
 class Site(NamedTuple):
@@ -59,19 +61,22 @@ class Shape(NamedTuple):
     EARLY: bool
 
 
-def tile_of(facts: Facts) -> Tile:
-    """The tile for a call."""
-    return ALONE if facts.heads == facts.groups else TOGETHER
+def tile_of(rows: int, facts: Facts) -> Tile:
+    """The tile for a call of some rows."""
+    if facts.heads != facts.groups:
+        return TOGETHER
+    return ALONE if rows * facts.groups <= MANY else CROWDED
 
 
-def keys_of(facts: Facts) -> int:
+def keys_of(tile: Tile, facts: Facts) -> int:
     """Keys of a tile."""
-    return max(16, min(128, tile_of(facts).scores // power(max(facts.size, facts.value_size))))
+    return max(16, min(128, tile.scores // power(max(facts.size, facts.value_size))))
 
 
 def shares_of(rows: int, facts: Facts) -> int:
     """Programs for each key head of `rows` rows: more than one where few would leave a GPU idle."""
-    tile, tiles = tile_of(facts), -(-facts.live // keys_of(facts))
+    tile = tile_of(rows, facts)
+    tiles = -(-facts.live // keys_of(tile, facts))
     each = _next(facts.heads // facts.groups) * power(facts.value_size)
     return max(1, min(tiles, tile.programs // (rows * facts.groups), JOINED * tile.warps // each))
 
@@ -87,7 +92,7 @@ def run(
     keys, values, at, arrived = cache
     wave, keep = more
     rows, group = y.shape[0], facts.heads // facts.groups
-    shares = shares_of(rows, facts)
+    shares, tile = shares_of(rows, facts), tile_of(rows, facts)
     out = y.new_empty(rows, facts.heads * facts.value_size)
     part = lambda *shape: y.new_empty(shape, dtype=torch.float32)
     sums = (out, out, out)
@@ -110,14 +115,14 @@ def run(
         PARTS=_next(shares),
         GROUP=_next(group),
         M=1 if group == 1 else max(16, _next(group)),
-        N=keys_of(facts),
+        N=keys_of(tile, facts),
         BD=power(facts.size),
         BE=power(facts.value_size),
         EARLY=early,
     )
     site = Site(scale, keys.shape[2], keep[0].stride(0) if keep else 0)
     launch_rows.launch(
-        kernel, (rows * facts.groups, shares), early, tile_of(facts).warps,
+        kernel, (rows * facts.groups, shares), early, tile.warps,
         y, (view(keys), view(values), at), (*(wave or (out, out)), *(keep or (out,))),
         (*sums, arrived), out, site, shape,
     )  # fmt: skip
