@@ -233,7 +233,9 @@ def _tens(x: Tensor, given: tuple[Any, ...], facts: tuple[Any, ...], arrived: Te
     step = block.k // 4 if small else block.k
     shares = shares_of(ins, parts, kind != "none" or top)
     depth = -(-ins // (shares * step)) * step
-    shape = Shape(*facts, M=max(64, power(len(x))), N=block.n, K=step, SHARES=shares, DEPTH=depth)
+    lines = power(depth * x.element_size() // 128)
+    tiles = {"M": max(64, power(len(x))), "N": block.n, "K": step}
+    shape = Shape(*facts, **tiles, SHARES=shares, DEPTH=depth, LINES=lines)
     sums = x.new_empty(parts * shares * shape.M * shape.N if shares > 1 else 1, dtype=torch.float32)
     *most, site = given
     launch(
