@@ -43,6 +43,7 @@ def check_call(spec: S.Model, given: Inputs) -> None:
     if asks and given.document_ids is not None:
         raise InputError("document_ids don't go with head.token, which ends one question a row")
     _check_kept(spec, given)
+    _check_targets(spec, given)
     if given.output_hidden_states and spec.stack.reversible:
         raise InputError("output_hidden_states: a reversible stack keeps no hidden states")
 
@@ -59,6 +60,22 @@ def _check_kept(spec: S.Model, given: Inputs) -> None:
         raise InputError("logits_to_keep is for heads of a vocabulary: leave it out")
     if given.labels is not None:
         raise InputError("logits_to_keep and labels don't go together: the loss needs all logits")
+
+
+def _check_targets(spec: S.Model, given: Inputs) -> None:
+    """Raise unless targets are asked of a head over a vocabulary, and nothing else of it."""
+    if given.targets is None:
+        if given.targets_at is not None:
+            raise InputError("targets_at says where targets are asked: give targets too")
+        return
+    if not isinstance(spec.head, S.Vocabulary):
+        raise InputError("targets are for the head Vocabulary: take labels, or the logits")
+    if given.labels is not None or given.logits_to_keep:
+        raise InputError("targets don't go with labels or logits_to_keep: give one of them")
+    x = given.input_ids if spec.encoder is None else given.decoder_input_ids
+    if x is not None and given.targets.shape != x.shape:
+        shapes = tuple(given.targets.shape), tuple(x.shape)
+        raise InputError(f"targets of shape {shapes[0]} don't go with ids of shape {shapes[1]}")
 
 
 def _check_past(spec: S.Model, given: Inputs) -> None:

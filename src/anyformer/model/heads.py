@@ -15,11 +15,13 @@ from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.model.embed import Embed
 from anyformer.model.inputs import readable
+from anyformer.ops.entropy import IGNORED, Map, entropy_sum
 from anyformer.parts import build, part
 from anyformer.parts.feedforward import ACTIVATIONS
 from anyformer.parts.init import Fresh
 from anyformer.spec.model import ends
 
+LARGE = 1 << 24  # logits that are better not there all at once: 64 MiB in float32
 FAR = 1e6  # what a logit loses where no answer may be
 
 
@@ -61,16 +63,44 @@ class Vocabulary(Fresh):
 
     def forward(self, x: Tensor, table: Tensor | None) -> Tensor:
         """x (B, N, d) and the token table -> logits (B, N, V)."""
+        x, weight = self._led(x), self._weight(table)
+        logits = F.linear(x, weight, self.bias) if self.map is None else self.map(x)
+        cap = self.spec.cap
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    def scored(
+        self, x: Tensor, table: Tensor | None, targets: Tensor, at: Tensor | None
+    ) -> dict[str, Tensor]:
+        """The sum of losses of targets (B, N) and the hits, or the logits where they are few.
+
+        `at` (K,) names the positions of all B·N that are asked; what is ignored among them counts
+        for nothing.
+        """
+        weight = self._weight(table)
+        whole = self.map is None and type(weight) in (Tensor, nn.Parameter)  # no shard of others
+        if not whole or targets.numel() * len(weight) < LARGE:
+            return {"logits": self(x, table)}
+        rows, labels = x.flatten(0, 1), targets.flatten()
+        if at is None and not x.is_cuda:  # where the host may ask without waiting
+            at = (labels != IGNORED).nonzero()[:, 0]
+        if at is not None:
+            rows, labels = rows[at], labels[at]
+        loss, hits = entropy_sum(self._led(rows), Map(weight, self.bias, self.spec.cap), labels)
+        return {"target_loss": loss, "target_hits": hits}
+
+    def _led(self, x: Tensor) -> Tensor:
+        """What the map to the vocabulary reads."""
         if self.dense is not None:
             x = ACTIVATIONS[self.spec.act](self.dense(x))
         x = x if self.norm is None else self.norm(x)
         x = x if self.project is None else self.project(x)
-        x = x if self.spec.scale == 1.0 else x * self.spec.scale
+        return x if self.spec.scale == 1.0 else x * self.spec.scale
+
+    def _weight(self, table: Tensor | None) -> Tensor:
+        """The map to the vocabulary: its own, or the token table."""
         weight = table if self.weight is None else self.weight
         assert weight is not None
-        logits = F.linear(x, weight, self.bias) if self.map is None else self.map(x)
-        cap = self.spec.cap
-        return logits if cap is None else torch.tanh(logits / cap) * cap
+        return weight
 
 
 @part(S.Transform)

@@ -35,6 +35,8 @@ class Inputs:
     encoder_hidden_states: Tensor | None = None  # (B, M, d), in place of the encoder's work
     encoder_attention_mask: Tensor | None = None  # (B, M)
     labels: Tensor | None = None
+    targets: Tensor | None = None  # (B, N): ids that each position should say; -100: nothing
+    targets_at: Tensor | None = None  # (K,) of B·N positions: those that are asked, if known
     next_sentence_label: Tensor | None = None  # (B,): 0 where the second sentence follows
     sentence_order_label: Tensor | None = None  # (B,): 0 where the sentences are in order
     mc_token_ids: Tensor | None = None  # (B, C): the position that tells of a choice

@@ -201,6 +201,8 @@ class Model(nn.Module):
             return {"pooler_output": head(x, real)}
         if isinstance(head, Pixels):
             return {"reconstruction": head(x)}
+        if isinstance(head, Vocabulary) and given.targets is not None:
+            return head.scored(x, table, given.targets, given.targets_at)
         if isinstance(head, Vocabulary):
             return {"logits": head(x, table)}
         read = self.embed if isinstance(head, Adaptive) else real

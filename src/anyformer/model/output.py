@@ -14,7 +14,14 @@ from torch.utils import _pytree as tree  # FSDP2 looks for an output's tensors w
 
 from anyformer.parts.state import Past
 
-HEADS = ("logits", "prediction_logits", "start_logits", "start_top_index", "reconstruction")
+HEADS = (
+    "logits",
+    "target_loss",
+    "prediction_logits",
+    "start_logits",
+    "start_top_index",
+    "reconstruction",
+)
 
 
 @dataclass
@@ -23,6 +30,8 @@ class Output(dict[str, Any]):
 
     loss: Tensor | None = None
     mc_loss: Tensor | None = None  # of choices, beside that of tokens
+    target_loss: Tensor | None = None  # (): the sum over targets, in place of many logits
+    target_hits: Tensor | None = None  # (): how many of them are the likeliest
     logits: Tensor | None = None  # (B, N, V), (B, C), (B, N, size) or (B, C, N, V)
     mc_logits: Tensor | None = None  # (B, C), beside the tokens'
     prediction_logits: Tensor | None = None  # (B, N, V), beside one of the next two

@@ -76,6 +76,10 @@ class Objective(ABC):
         """
         return (batch,)
 
+    def placed(self, batch: Batch) -> Batch:
+        """A batch, still with the host, with what a GPU would have to ask it for."""
+        return batch
+
     @abstractmethod
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """How many things each term is a sum over; known before the model runs."""
@@ -133,6 +137,10 @@ class WithExtra(Objective):
         """As it is without them."""
         return self.inner.pieces(batch)
 
+    def placed(self, batch: Batch) -> Batch:
+        """As it is without them."""
+        return self.inner.placed(batch)
+
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         """The positions beside what the inner terms count."""
         return {**self.inner.counts(batch), **counts(self.spec, batch)}
@@ -186,4 +194,5 @@ def _stack(arrays: list[np.ndarray], fill: int) -> np.ndarray:
 
 def inputs(batch: Batch, *others: str) -> dict[str, Any]:
     """What a model is called with: the batch without its labels and some other names."""
-    return {k: v for k, v in batch.items() if k != "labels" and k not in others}
+    asked = ("labels", "targets_at", *others)
+    return {k: v for k, v in batch.items() if k not in asked}

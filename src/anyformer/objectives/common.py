@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import torch.nn.functional as F
 
 from anyformer import spec as S
 from anyformer.data.tokenizer import Tokenizer
@@ -18,6 +19,7 @@ from anyformer.objectives.base import IGNORED, Batch, Objective, Result, Trainee
 from anyformer.objectives.losses import asked, hits, token_sum
 from anyformer.spec.walk import looks_back, selves
 
+FEWEST = 64  # places that are asked, at least
 CONTEXT = 512  # tokens of a row where neither the model nor the user sets a limit
 
 
@@ -53,9 +55,23 @@ class OfTokens(Objective):
         """The number of labels."""
         return {"tokens": asked(batch["labels"])}
 
+    def placed(self, batch: Batch) -> Batch:
+        """With where labels are, `targets_at` (K,), if they are few; filled up to even sizes."""
+        labels = batch["labels"].flatten()
+        real = labels != IGNORED
+        at = real.nonzero()[:, 0]
+        if 2 * len(at) > len(labels):
+            return batch
+        step = max(FEWEST, len(labels) // 64)  # so that shapes seldom change
+        spare = int((~real).nonzero()[0])  # one that counts for nothing
+        return {**batch, "targets_at": F.pad(at, (0, -len(at) % step), value=spare)}
+
     def terms(self, trainee: Trainee, batch: Batch) -> Result:
         """The sum of cross-entropies, and how many tokens were the likeliest."""
-        out = trainee.model(**inputs(batch))
+        out = trainee.model(**inputs(batch), **self._asked(trainee.model.spec, batch))
+        if out.target_loss is not None:
+            told = {"accuracy": (out.target_hits, asked(batch["labels"]))}
+            return Result({"tokens": out.target_loss}, told if trainee.metrics else {})
         assert out.logits is not None
         if out.exits is None:
             loss = token_sum(out.logits, batch["labels"], self.smoothing, self.alpha)
@@ -66,6 +82,15 @@ class OfTokens(Objective):
             loss = expected_sum(answers, shares, batch["labels"], self.smoothing)
         told = {"accuracy": hits(out.logits, batch["labels"])} if trainee.metrics else {}
         return Result({"tokens": loss}, told)
+
+    def _asked(self, spec: S.Model, batch: Batch) -> dict[str, Any]:
+        """Targets, where the head can sum plain cross-entropies without all logits."""
+        loop = spec.stack.loop
+        rounds = loop is not None and isinstance(loop.halt, S.Exit)  # each has logits of its own
+        plain = self.alpha == 1.0 and not self.smoothing and not rounds
+        if not plain or not isinstance(spec.head, S.Vocabulary):
+            return {}
+        return {"targets": batch["labels"], "targets_at": batch.get("targets_at")}
 
 
 # -------------------------------------------------------------------------- the model

@@ -135,6 +135,8 @@ class Stepper:
         seed(self.device, self.settings.seed, step, self.spread.rank)
         self.optimisers.set(factor)
         given = torch.tensor([*self.counts(batches), float(stop)], dtype=torch.float64)
+        if self.device.type != "cpu":
+            batches = [self.spread.trainee.objective.placed(batch) for batch in batches]
         try:
             values = self.work(batches, given.to(self.device, non_blocking=True))
         except (RuntimeError, MemoryError):

@@ -1,0 +1,150 @@
+"""The cross-entropy of a linear map's outputs, which are never all there at once.
+
+A vocabulary of 50,000 and 32,768 tokens are 1.6 billion logits, which are read for one number. So
+some rows at a time are mapped, compared with their labels, and turned into their own gradient,
+p - y, from which the gradients of inputs and weights follow at once. What is kept for the backward
+pass are those, and a chunk's logits make room for the next one's.
+Letters: T tokens, V vocabulary, d width.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from anyformer.ops.tiles import INSTALLED, TYPES, interpreted
+
+IGNORED = -100  # a label that nothing is asked at
+NUMBERS = {"cpu": 1 << 25, "cuda": 1 << 27}  # logits of a chunk
+FEWEST = 64  # rows of a chunk at least
+
+
+class Map(NamedTuple):
+    """A map to logits: weight (V, d), bias (V,), and what bounds them."""
+
+    weight: Tensor
+    bias: Tensor | None = None
+    cap: float | None = None
+
+
+def entropy_sum(x: Tensor, map: Map, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """x (T, d), labels (T,) -> the sum of losses, and how often the likeliest is the label."""
+    dtype = x.dtype
+    if torch.is_autocast_enabled(x.device.type):
+        dtype = torch.get_autocast_dtype(x.device.type)
+    learns = torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in (x, map.weight, map.bias)
+    )
+    with torch.autocast(x.device.type, enabled=False):
+        return _Sum.apply(x, map.weight, map.bias, map.cap, labels, (dtype, learns))  # type: ignore[return-value]
+
+
+def fused(logits: Tensor) -> bool:
+    """Whether a kernel of ours compares logits: where Triton runs."""
+    return INSTALLED and logits.dtype in TYPES and (logits.is_cuda or interpreted())
+
+
+class _Sum(torch.autograd.Function):
+    """Losses forwards, with all gradients, which a number multiplies backwards."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        cap: float | None,
+        labels: Tensor,
+        how: tuple[torch.dtype, bool],
+    ) -> tuple[Tensor, Tensor]:
+        dtype, learns = how
+        work = _Work(x.to(dtype), Map(weight.to(dtype), _to(bias, dtype), cap), labels, learns)
+        ctx.types = [None if t is None else t.dtype for t in (x, weight, bias)]
+        ctx.save_for_backward(*work.grads)
+        ctx.mark_non_differentiable(work.hits)
+        return work.loss, work.hits
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        grads = zip(ctx.saved_tensors, ctx.types, strict=True)
+        scaled = [None if t is None else (g * above[0]).to(t) for g, t in grads]
+        return (*scaled, None, None, None)
+
+
+class _Work:
+    """One pass over all chunks."""
+
+    def __init__(self, x: Tensor, map: Map, labels: Tensor, learns: bool):
+        self.map = map
+        self.loss = x.new_zeros((), dtype=torch.float32)
+        self.hits = labels.new_zeros(())
+        wide = torch.promote_types(x.dtype, torch.float32)
+        self.loss = self.loss.to(wide)
+        self.dx = torch.empty_like(x) if learns else x.new_empty(0)
+        self.dw = torch.zeros_like(map.weight, dtype=wide) if learns else x.new_empty(0)
+        self.db = x.new_zeros(len(map.weight) if learns else 0, dtype=wide)
+        rows = max(FEWEST, NUMBERS.get(x.device.type, NUMBERS["cpu"]) // len(map.weight))
+        for at in range(0, len(x), rows):
+            self._chunk(x[at : at + rows], labels[at : at + rows], at if learns else None)
+
+    @property
+    def grads(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Of x, weight and bias."""
+        return self.dx, self.dw, self.db
+
+    def _chunk(self, x: Tensor, labels: Tensor, at: int | None) -> None:
+        """Add what some rows say; `at`: where their gradients belong."""
+        logits = F.linear(x, self.map.weight, self.map.bias)
+        compare = _fused if fused(logits) else _compared
+        loss, hits, slope = compare(logits, labels, self.map.cap, at is not None)
+        self.loss += loss
+        self.hits += hits
+        if at is None:
+            return
+        assert slope is not None
+        torch.mm(slope, self.map.weight, out=self.dx[at : at + len(x)])
+        if self.dw.dtype == x.dtype:
+            self.dw.addmm_(slope.T, x)
+        else:
+            self.dw += slope.T @ x
+        if self.map.bias is not None:
+            self.db += slope.sum(0, dtype=self.db.dtype)
+
+
+Compared = tuple[Tensor, Tensor, Tensor | None]  # loss, hits, and the gradient of logits
+
+
+def _compared(logits: Tensor, labels: Tensor, cap: float | None, learns: bool) -> Compared:
+    """Logits (T, V) with labels (T,), by torch's own operations."""
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    wide = wide if cap is None else torch.tanh(wide / cap) * cap
+    real, asked = labels != IGNORED, labels.clamp(min=0)[:, None]
+    found = wide.gather(1, asked)
+    top, best = wide.max(-1, keepdim=True)
+    shares = (wide - top).exp_() if cap is not None else wide.sub_(top).exp_()
+    total = shares.sum(-1, keepdim=True)
+    loss = torch.where(real[:, None], total.log() + top - found, 0.0).sum()
+    hits = (best[:, 0] == labels).sum()  # IGNORED is no place
+    if not learns:
+        return loss, hits, None
+    slope = shares.mul_(real[:, None] / total)
+    slope.scatter_add_(1, asked, -real[:, None].to(slope.dtype))
+    if cap is not None:
+        slope.mul_(1 - (wide / cap).square())
+    return loss, hits, slope.to(logits.dtype)
+
+
+def _fused(logits: Tensor, labels: Tensor, cap: float | None, learns: bool) -> Compared:
+    """The same by one kernel, which writes the gradient over the logits."""
+    from anyformer.ops.kernels import launch_entropy  # Triton is no dependency
+
+    loss, hits = launch_entropy.run(logits, labels, cap, learns)
+    return loss.sum(), hits.sum(), logits if learns else None
+
+
+def _to(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if tensor is None else tensor.to(dtype)

@@ -1,0 +1,44 @@
+"""From tensors to the kernel that compares logits with labels."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from anyformer.ops.entropy import IGNORED
+from anyformer.ops.kernels.entropy import entropy
+from anyformer.ops.kernels.launch import power
+
+PIECE, WARPS = 4096, 8  # logits that a program reads at once
+
+
+class Site(NamedTuple):
+    """Numbers of one call."""
+
+    vocab: int
+    cap: float
+
+
+class Shape(NamedTuple):
+    """What the kernel is compiled for."""
+
+    N: int
+    CAP: bool
+    LEARNS: bool
+    IGNORED: int = IGNORED
+
+
+def run(logits: Tensor, labels: Tensor, cap: float | None, learns: bool) -> tuple[Tensor, Tensor]:
+    """logits (T, V), labels (T,) -> losses and hits (T,); where it learns, logits are replaced."""
+    rows, vocab = logits.shape
+    loss = logits.new_empty(rows, dtype=torch.float32)
+    hits = labels.new_empty(rows)
+    shape = Shape(min(PIECE, power(vocab)), cap is not None, learns)
+    with torch.cuda.device(logits.device) if logits.is_cuda else nullcontext():
+        entropy[(rows,)](
+            logits, labels, loss, hits, Site(vocab, cap or 0.0), shape, num_warps=WARPS
+        )
+    return loss, hits
