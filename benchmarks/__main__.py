@@ -6,6 +6,7 @@ import argparse
 
 from benchmarks import (
     decode,
+    entropy,
     lines,
     load,
     memory,
@@ -29,6 +30,7 @@ WORKS = {
     "predict": predict.predict,
     "prepare": prepare.prepare,
     "decode": decode.decode,
+    "entropy": entropy.entropy,
     "train-loop": train_loop.overhead,
     "switches": switches.every,
     "band": switches.band,
@@ -58,7 +60,7 @@ def main() -> None:
         "--device",
         default="cpu",
         choices=["cpu", "cuda"],
-        help="decode, switches, numerics, rows, tune: where",
+        help="decode, entropy, switches, numerics, rows, tune: where",
     )
     given = parser.parse_args()
     settings = Settings(

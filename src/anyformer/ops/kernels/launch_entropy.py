@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,8 +37,8 @@ def run(logits: Tensor, labels: Tensor, cap: float | None, learns: bool) -> tupl
     loss = logits.new_empty(rows, dtype=torch.float32)
     hits = labels.new_empty(rows)
     shape = Shape(min(PIECE, power(vocab)), cap is not None, learns)
+    given = (logits, labels, loss, hits, Site(vocab, cap or 0.0), shape)
     with torch.cuda.device(logits.device) if logits.is_cuda else nullcontext():
-        entropy[(rows,)](
-            logits, labels, loss, hits, Site(vocab, cap or 0.0), shape, num_warps=WARPS
-        )
+        kernel: Any = entropy[(rows,)]
+        kernel(*given, num_warps=WARPS)
     return loss, hits
