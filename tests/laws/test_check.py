@@ -19,6 +19,7 @@ from anyformer.laws.many import plainest, spec_of, try_laws
 from anyformer.laws.reduce import reduced
 from anyformer.laws.shrink import shrunk, size
 from anyformer.laws.specs import sample, tells_apart
+from anyformer.laws.training import paths_of_dropout
 from anyformer.model.count import count
 from anyformer.ops import mask
 from anyformer.recipes import recipes
@@ -146,3 +147,11 @@ def test_drawn_tokens_are_more_than_a_sign_each():
     assert tells_apart(spec_of(100496)[0]) and spec_of(100496)[0].embed.source.cutoffs
     narrow = S.override(spec_of(100496)[0], "embed.dim", 4)
     assert not S.problems(narrow) and not tells_apart(narrow)
+
+
+def test_a_convolution_behind_a_block_that_is_asked_anew_is_idle():
+    """Seed 701009: head.enhanced over one block drops what stands behind it, as such files do."""
+    spec = spec_of(701009)[0]
+    assert "stack.convolution.dropout" not in paths_of_dropout(spec)
+    assert "stack.convolution.dropout" in paths_of_dropout(S.override(spec, "stack.depth", 2))
+    assert try_laws(["training: dropout"], [701009]).found == []

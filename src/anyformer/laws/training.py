@@ -13,6 +13,7 @@ from anyformer.laws.crossed import nodes
 from anyformer.laws.order import causal_with_positions
 from anyformer.laws.padding import gradients, weighed
 from anyformer.spec.node import names
+from anyformer.spec.schedule import layout
 from anyformer.spec.walk import attentions
 
 RATES = ("dropout", "pool_dropout", "layer_dropout")
@@ -35,11 +36,20 @@ def without_dropout(spec: S.Model) -> S.Model:
 def paths_of_dropout(spec: S.Model) -> list[str]:
     """The path of every dropout rate of a spec before its head that can change anything.
 
-    Where an attention sees one key alone, that key has all the weight, whatever its score.
+    Where an attention sees one key alone, that key has all the weight, whatever its score. A head
+    that asks the last block anew reads what entered it, so that of a single block nothing is left,
+    nor of the convolution behind it, as in the library that such files come from.
     """
     found = [(path, node) for path, node in nodes(spec) if not path.startswith("head")]
     idle = {f"{at}.disentangled" for at, _, _, _, a in attentions(spec) if a.window == 1}
+    if isinstance(spec.head, S.Vocabulary) and spec.head.enhanced and _blocks(spec) == 1:
+        idle.add("stack.convolution")
     return [f"{path}.dropout" for path, n in found if "dropout" in names(n) and path not in idle]
+
+
+def _blocks(spec: S.Model) -> int:
+    """How many blocks are applied."""
+    return len(layout(spec.stack).schedule)
 
 
 def drops(spec: S.Model) -> bool:
