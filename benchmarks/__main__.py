@@ -7,6 +7,7 @@ import argparse
 from benchmarks import (
     decode,
     entropy,
+    families,
     lines,
     load,
     memory,
@@ -31,6 +32,7 @@ WORKS = {
     "prepare": prepare.prepare,
     "decode": decode.decode,
     "entropy": entropy.entropy,
+    "families": families.families,
     "train-loop": train_loop.overhead,
     "switches": switches.every,
     "band": switches.band,
@@ -60,7 +62,7 @@ def main() -> None:
         "--device",
         default="cpu",
         choices=["cpu", "cuda"],
-        help="decode, entropy, switches, numerics, rows, tune: where",
+        help="decode, entropy, families, switches, numerics, rows, tune: where",
     )
     given = parser.parse_args()
     settings = Settings(
