@@ -1,5 +1,7 @@
-"""The Python in the README and the docs runs as it stands."""
+"""The Python in the README and the docs runs as it stands, and prints what the page shows."""
 
+import contextlib
+import io
 import pathlib
 import re
 
@@ -7,8 +9,10 @@ import pytest
 
 from anyformer.parts import PARTS
 from anyformer.spec import KINDS
+from tests.docs.pages import same
 
 ROOT = pathlib.Path(__file__).parents[2]
+BLOCK = re.compile(r"```python\n(.*?)```(?:\n```text\n(.*?)```)?", re.S)  # and what it prints
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -25,8 +29,11 @@ def known():
 @pytest.mark.usefixtures("known")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_code_of_a_page_runs(page: pathlib.Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.S)
+    blocks = BLOCK.findall(page.read_text())
     assert blocks, f"{page.name} shows no code"
     names: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, page.name, "exec"), names)
+    for block, shown in blocks:
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(compile(block, page.name, "exec"), names)
+        assert not shown or same(shown, said.getvalue()), f"{block}prints:\n{said.getvalue()}"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.site.mathml import FormulaError, mathml
+from docs.site.mathml import SPACE, FormulaError, joined, mathml
 from docs.tour.markdown import html
 from docs.tour.notes import NOTES, NoteError, parsed, unknown
 
@@ -68,6 +68,21 @@ def test_a_formula_that_is_none_is_an_error():
     with pytest.raises(FormulaError, match="softmix"):
         mathml(r"\softmix(x)")
     assert "<msqrt>" in mathml(r"\{\sqrt{d}\}")
+
+
+def test_room_around_names_of_functions():
+    assert f"<mi>p</mi>{SPACE}<mi>log</mi>{SPACE}<mi>n</mi>" in mathml(r"p \log n")
+    assert SPACE not in mathml(r"\log_2(\exp(x))")
+    assert 'lspace="0em" rspace="0em">&#x0002F;<' in mathml("1/n")
+
+
+def test_punctuation_stays_with_its_formula():
+    one, held = mathml("n"), '<span class="joined">'
+    assert joined(f"<p>({one}, {one} or {one})") == (
+        f"<p>{held}({one},</span> {one} or {held}{one})</span>"
+    )
+    apart = f'<span class="math inline">{one}</span>'
+    assert joined(f"{apart}. {apart} is") == f"{held}{apart}.</span> {apart} is"
 
 
 def runnable() -> list[Path]:
