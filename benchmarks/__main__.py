@@ -8,6 +8,7 @@ from benchmarks import (
     decode,
     entropy,
     families,
+    kernels,
     lines,
     load,
     memory,
@@ -33,6 +34,7 @@ WORKS = {
     "decode": decode.decode,
     "entropy": entropy.entropy,
     "families": families.families,
+    "kernels": kernels.kernels,
     "train-loop": train_loop.overhead,
     "switches": switches.every,
     "band": switches.band,
@@ -62,7 +64,7 @@ def main() -> None:
         "--device",
         default="cpu",
         choices=["cpu", "cuda"],
-        help="decode, entropy, families, switches, numerics, rows, tune: where",
+        help="decode, entropy, families, kernels, switches, numerics, rows, tune: where",
     )
     given = parser.parse_args()
     settings = Settings(

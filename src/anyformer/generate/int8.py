@@ -37,7 +37,11 @@ class Int8:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x (…, in) in bfloat16 -> (…, out)."""
-        rows = x.reshape(-1, x.shape[-1])
-        y = torch._weight_int8pack_mm(rows, self.weight, self.scale)  # type: ignore[attr-defined]
-        y = y if self.bias is None else y.add_(self.bias)
+        if len(x) == 1 and x.dim() == 3:  # one row of decoding, where views count
+            return self._mapped(x[0])[None]
+        y = self._mapped(x.reshape(-1, x.shape[-1]))
         return y.view(*x.shape[:-1], self.out_features)
+
+    def _mapped(self, rows: Tensor) -> Tensor:
+        y = torch._weight_int8pack_mm(rows, self.weight, self.scale)  # type: ignore[attr-defined]
+        return y if self.bias is None else y.add_(self.bias)
