@@ -51,8 +51,13 @@ def joined(acc, sums_, arrived_, part, share, S: tl.constexpr):
 
 
 @triton.jit
-def written(acc, gates, total, squares, maps, norm, more_, out_, n, part, site, S: tl.constexpr):
-    """Divide by what the norm found, add, activate and write a tile (M, N)."""
+def written(found, maps, norm, ends, n, part, site, S: tl.constexpr):
+    """Divide by what the norm found, add, activate and write a tile (M, N).
+
+    found: products of map and gate, sums and squares of the norm's input; ends: more and out.
+    """
+    acc, gates, total, squares = found
+    more_, out_ = ends
     _, bias_, _, gate_bias_ = maps
     _, sums_, gate_sums_ = norm
     m = tl.arange(0, S.M)
@@ -123,6 +128,6 @@ def wide(x_, maps, norm, more_, out_, shares, site, S: tl.constexpr):
     if S.SHARES > 1:
         acc, last = joined(acc, shares[0], shares[1], part, share, S)
         if last:
-            written(acc, gates, total, square, maps, norm, more_, out_, n, part, site, S)
+            written((acc, gates, total, square), maps, norm, (more_, out_), n, part, site, S)
     else:
-        written(acc, gates, total, square, maps, norm, more_, out_, n, part, site, S)
+        written((acc, gates, total, square), maps, norm, (more_, out_), n, part, site, S)
