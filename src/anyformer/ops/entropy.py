@@ -20,6 +20,7 @@ from anyformer.ops.tiles import INSTALLED, TYPES, interpreted
 IGNORED = -100  # a label that nothing is asked at
 NUMBERS = {"cpu": 1 << 25, "cuda": 1 << 27}  # logits of a chunk
 FEWEST = 64  # rows of a chunk at least
+EVEN = {"cpu": 1, "cuda": 64}  # words are filled up to a multiple of it, as products like them
 
 
 class Map(NamedTuple):
@@ -79,11 +80,11 @@ class _Work:
     """One pass over all chunks."""
 
     def __init__(self, x: Tensor, map: Map, labels: Tensor, learns: bool):
-        self.map = map
-        self.loss = x.new_zeros((), dtype=torch.float32)
+        even = EVEN.get(x.device.type, 1)
+        self.words, self.map = len(map.weight), _filled(map, -len(map.weight) % even)
+        map, wide = self.map, torch.promote_types(x.dtype, torch.float32)
+        self.loss = x.new_zeros((), dtype=wide)
         self.hits = labels.new_zeros(())
-        wide = torch.promote_types(x.dtype, torch.float32)
-        self.loss = self.loss.to(wide)
         self.dx = torch.empty_like(x) if learns else x.new_empty(0)
         self.dw = torch.zeros_like(map.weight, dtype=wide) if learns else x.new_empty(0)
         self.db = x.new_zeros(len(map.weight) if learns else 0, dtype=wide)
@@ -94,13 +95,14 @@ class _Work:
     @property
     def grads(self) -> tuple[Tensor, Tensor, Tensor]:
         """Of x, weight and bias."""
-        return self.dx, self.dw, self.db
+        return self.dx, self.dw[: self.words], self.db[: self.words]
 
     def _chunk(self, x: Tensor, labels: Tensor, at: int | None) -> None:
         """Add what some rows say; `at`: where their gradients belong."""
         logits = F.linear(x, self.map.weight, self.map.bias)
         compare = _fused if fused(logits) else _compared
-        loss, hits, slope = compare(logits, labels, self.map.cap, at is not None)
+        how = self.words, self.map.cap, at is not None
+        loss, hits, slope = compare(logits, labels, *how)
         self.loss += loss
         self.hits += hits
         if at is None:
@@ -118,8 +120,11 @@ class _Work:
 Compared = tuple[Tensor, Tensor, Tensor | None]  # loss, hits, and the gradient of logits
 
 
-def _compared(logits: Tensor, labels: Tensor, cap: float | None, learns: bool) -> Compared:
-    """Logits (T, V) with labels (T,), by torch's own operations."""
+def _compared(
+    logits: Tensor, labels: Tensor, words: int, cap: float | None, learns: bool
+) -> Compared:
+    """Logits (T, V and what fills it up) with labels (T,), by torch's own operations."""
+    fill, logits = logits.shape[1] - words, logits[:, :words]
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     wide = wide if cap is None else torch.tanh(wide / cap) * cap
     real, asked = labels != IGNORED, labels.clamp(min=0)[:, None]
@@ -135,15 +140,23 @@ def _compared(logits: Tensor, labels: Tensor, cap: float | None, learns: bool) -
     slope.scatter_add_(1, asked, -real[:, None].to(slope.dtype))
     if cap is not None:
         slope.mul_(1 - (wide / cap).square())
-    return loss, hits, slope.to(logits.dtype)
+    return loss, hits, F.pad(slope.to(logits.dtype), (0, fill))
 
 
-def _fused(logits: Tensor, labels: Tensor, cap: float | None, learns: bool) -> Compared:
+def _fused(logits: Tensor, labels: Tensor, words: int, cap: float | None, learns: bool) -> Compared:
     """The same by one kernel, which writes the gradient over the logits."""
     from anyformer.ops.kernels import launch_entropy  # Triton is no dependency
 
-    loss, hits = launch_entropy.run(logits, labels, cap, learns)
+    loss, hits = launch_entropy.run(logits, labels, words, cap, learns)
     return loss.sum(), hits.sum(), logits if learns else None
+
+
+def _filled(map: Map, more: int) -> Map:
+    """A map with outputs that nobody asks for, so that there is an even number of them."""
+    if not more:
+        return map
+    bias = None if map.bias is None else F.pad(map.bias, (0, more))
+    return Map(F.pad(map.weight, (0, 0, 0, more)), bias, map.cap)
 
 
 def _to(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:

@@ -17,14 +17,14 @@ def capped(x, site, S: tl.constexpr):
 
 @triton.jit
 def entropy(logits_, labels_, loss_, hits_, site, S: tl.constexpr):
-    """A row of logits (T, V): its loss, whether the first of its greatest is the label, p - y.
+    """A row of logits: its loss, whether the first of its greatest is the label, and p - y.
 
-    The row is read twice, a piece at a time: for greatest and sum, then for the gradient, which
+    Logits are (T, wide), of which V are words; beyond them gradients are 0. The row is read twice, a piece at a time: for greatest and sum, then for the gradient, which
     replaces it.
     """
     row = tl.program_id(0).to(tl.int64)
     label = tl.load(labels_ + row)
-    here_ = logits_ + row * site.vocab
+    here_ = logits_ + row * site.wide
     n = tl.arange(0, S.N)
     top = tl.full((S.N,), float("-inf"), tl.float32)
     total = tl.full((S.N,), 0.0, tl.float32)
@@ -49,10 +49,11 @@ def entropy(logits_, labels_, loss_, hits_, site, S: tl.constexpr):
     tl.store(loss_ + row, tl.where(real, whole - asked, 0.0))
     tl.store(hits_ + row, (real & (best == label)).to(tl.int64))
     if S.LEARNS:
-        for j in range(0, site.vocab, S.N):
+        for j in range(0, site.wide, S.N):
             there = j + n < site.vocab
             x = capped(tl.load(here_ + j + n, mask=there, other=0.0), site, S)
             slope = tl.exp(x - whole) - tl.where(j + n == label, 1.0, 0.0)
             if S.CAP:
                 slope *= 1.0 - (x / site.cap) * (x / site.cap)
-            tl.store(here_ + j + n, tl.where(real, slope, 0.0), mask=there)
+            slope = tl.where(real & there, slope, 0.0)
+            tl.store(here_ + j + n, slope, mask=j + n < site.wide)

@@ -19,6 +19,7 @@ class Site(NamedTuple):
     """Numbers of one call."""
 
     vocab: int
+    wide: int  # with what fills it up
     cap: float
 
 
@@ -31,13 +32,18 @@ class Shape(NamedTuple):
     IGNORED: int = IGNORED
 
 
-def run(logits: Tensor, labels: Tensor, cap: float | None, learns: bool) -> tuple[Tensor, Tensor]:
-    """logits (T, V), labels (T,) -> losses and hits (T,); where it learns, logits are replaced."""
-    rows, vocab = logits.shape
+def run(
+    logits: Tensor, labels: Tensor, vocab: int, cap: float | None, learns: bool
+) -> tuple[Tensor, Tensor]:
+    """logits (T, V or more), labels (T,) -> losses and hits (T,).
+
+    Where it learns, p - y replaces the logits, and zeros those beyond V, which are no words.
+    """
+    rows, wide = logits.shape
     loss = logits.new_empty(rows, dtype=torch.float32)
     hits = labels.new_empty(rows)
     shape = Shape(min(PIECE, power(vocab)), cap is not None, learns)
-    given = (logits, labels, loss, hits, Site(vocab, cap or 0.0), shape)
+    given = (logits, labels, loss, hits, Site(vocab, wide, cap or 0.0), shape)
     with torch.cuda.device(logits.device) if logits.is_cuda else nullcontext():
         kernel: Any = entropy[(rows,)]
         kernel(*given, num_warps=WARPS)
