@@ -16,11 +16,21 @@ def capped(x, site, S: tl.constexpr):
 
 
 @triton.jit
+def piece(here_, at, site, S: tl.constexpr):
+    """Logits of a row at some places, -inf where there is no word.
+
+    What is masked is what isn't there, so that a piece is read many logits at a time.
+    """
+    x = capped(tl.load(here_ + at, mask=at < site.wide, other=0.0), site, S)
+    return tl.where(at < site.vocab, x, float("-inf"))
+
+
+@triton.jit
 def entropy(logits_, labels_, loss_, hits_, site, S: tl.constexpr):
     """A row of logits: its loss, whether the first of its greatest is the label, and p - y.
 
-    Logits are (T, wide), of which V are words; beyond them gradients are 0. The row is read twice, a piece at a time: for greatest and sum, then for the gradient, which
-    replaces it.
+    Logits are (T, wide), of which V are words; beyond them gradients are 0. A row is read twice, a
+    piece at a time: for greatest and sum, then for the gradient, which replaces it.
     """
     row = tl.program_id(0).to(tl.int64)
     label = tl.load(labels_ + row)
@@ -29,13 +39,8 @@ def entropy(logits_, labels_, loss_, hits_, site, S: tl.constexpr):
     top = tl.full((S.N,), float("-inf"), tl.float32)
     total = tl.full((S.N,), 0.0, tl.float32)
     at = tl.full((S.N,), 0, tl.int32)
-    for j in range(0, site.vocab, S.N):
-        x = tl.load(here_ + j + n, mask=j + n < site.vocab, other=float("-inf"))
-        x = (
-            capped(x, site, S)
-            if not S.CAP
-            else tl.where(j + n < site.vocab, capped(x, site, S), float("-inf"))
-        )
+    for j in range(0, site.wide, S.N):
+        x = piece(here_, j + n, site, S)
         new = tl.maximum(top, x)
         sure = tl.where(new == float("-inf"), 0.0, new)
         total = total * tl.exp(top - sure) + tl.exp(x - sure)
@@ -50,10 +55,10 @@ def entropy(logits_, labels_, loss_, hits_, site, S: tl.constexpr):
     tl.store(hits_ + row, (real & (best == label)).to(tl.int64))
     if S.LEARNS:
         for j in range(0, site.wide, S.N):
-            there = j + n < site.vocab
-            x = capped(tl.load(here_ + j + n, mask=there, other=0.0), site, S)
+            x = piece(here_, j + n, site, S)
             slope = tl.exp(x - whole) - tl.where(j + n == label, 1.0, 0.0)
+            word = j + n < site.vocab
             if S.CAP:
-                slope *= 1.0 - (x / site.cap) * (x / site.cap)
-            slope = tl.where(real & there, slope, 0.0)
-            tl.store(here_ + j + n, slope, mask=j + n < site.wide)
+                part = tl.where(word, x / site.cap, 0.0)
+                slope *= 1.0 - part * part
+            tl.store(here_ + j + n, tl.where(real & word, slope, 0.0), mask=j + n < site.wide)
