@@ -123,6 +123,15 @@ def test_numbers_that_float64_does_not_determine_say_nothing(monkeypatch):
     assert found is not None
 
 
+def test_numbers_that_outgrow_float64_say_nothing(monkeypatch):
+    """Seed 701531: five turns of a gated, squared ReLU without a norm."""
+    tally = try_laws(["5 backends"], [701531])
+    assert tally.found == [] and tally.unsure == [701531]
+    monkeypatch.setattr("anyformer.laws.cases.CALMER", 1.0)
+    found = broken("5 backends", spec_of(701531)[0], (701531,))
+    assert found is not None and "not finite" in found.what
+
+
 def test_a_law_that_is_broken_in_a_wild_model_is_still_found(monkeypatch):
     """What a next token moves is far more than what the last digits of the weights move."""
     sees_the_next(monkeypatch)

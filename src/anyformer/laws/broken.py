@@ -55,7 +55,8 @@ def same(found: Tensor, wanted: Tensor, what: str) -> None:
     if noted is not None or _near(found, wanted):
         return
     numbers = bool(torch.isfinite(found).all() and torch.isfinite(wanted).all())
-    holds(numbers, f"{what}: not finite")
+    if not numbers:
+        raise BrokenError(f"{what}: not finite", float("inf"), CLOSE)
     off, limit = measured(found, wanted)
     if off > limit:
         raise BrokenError(what, off, limit)

@@ -121,6 +121,21 @@ def nudged(which: int | None) -> Iterator[None]:
         NUDGED.reset(before)
 
 
+CALMER = 0.1  # of a weight as it is drawn
+CALM: ContextVar[bool] = ContextVar("CALM", default=False)
+
+
+@contextmanager
+def calmed() -> Iterator[None]:
+    """Within it, weights are small, so that nothing grows beyond what float64 holds."""
+    before = CALM.set(True)
+    try:
+        with sharing():
+            yield
+    finally:
+        CALM.reset(before)
+
+
 NAMES = {S.Tokens: "input_ids", S.Patches: "pixel_values", S.Values: "input_values"}
 
 
@@ -144,6 +159,9 @@ def _drawn(spec: S.Model, seed: int) -> Model:
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.2)
     _nudge(model, NUDGED.get())
+    with torch.no_grad():
+        for weight in model.parameters() if CALM.get() else ():
+            weight.mul_(CALMER)
     return model
 
 
