@@ -34,6 +34,10 @@ class BrokenError(AssertionError):
         self.what, self.off, self.limit = what, off, limit
 
 
+class NotFiniteError(BrokenError):
+    """Numbers that are none, which may be a matter of their size alone."""
+
+
 def holds(true: bool | Tensor, what: str) -> None:
     """Raise unless it is true; `what` says how it is broken."""
     if not true:
@@ -42,7 +46,8 @@ def holds(true: bool | Tensor, what: str) -> None:
 
 def finite(answers: Sequence[Tensor], what: str) -> None:
     """Raise unless every number of some tensors is one."""
-    holds(all(bool(torch.isfinite(t).all()) for t in answers), f"{what} are not finite")
+    if not all(bool(torch.isfinite(t).all()) for t in answers):
+        raise NotFiniteError(f"{what} are not finite")
 
 
 def same(found: Tensor, wanted: Tensor, what: str) -> None:
@@ -56,7 +61,7 @@ def same(found: Tensor, wanted: Tensor, what: str) -> None:
         return
     numbers = bool(torch.isfinite(found).all() and torch.isfinite(wanted).all())
     if not numbers:
-        raise BrokenError(f"{what}: not finite", float("inf"), CLOSE)
+        raise NotFiniteError(f"{what}: not finite")
     off, limit = measured(found, wanted)
     if off > limit:
         raise BrokenError(what, off, limit)

@@ -99,7 +99,7 @@ def broken(
             try:
                 law.check(spec, seed)
             except BrokenError as error:
-                if error.off is not None and is_noise(law, spec, seed):
+                if is_noise(law, spec, seed, error):
                     if unsure is not None:
                         unsure.append(seed)
                     continue
