@@ -236,7 +236,7 @@ def _tables(work: Work, grads: tuple[View, ...], sums: Sums) -> list[Tensor]:
         start(
             tables_kernel, (count, heads, shares), size,
             view(q), view(work.k), view(work.v), grads, tuple(map(view, slabs)), work.extra(),
-            (first, count, q.shape[0]), site, form,
+            first, q.shape[0], site, form,
         )  # fmt: skip
     least = first * size.m - f.start - size.m + 1
     found = []

@@ -22,19 +22,19 @@ from anyformer.ops.kernels.tile import (
 )
 
 
-@triton.jit
-def tables(q_, k_, v_, grads, slabs, extra, walk, site, F: tl.constexpr):
+@triton.jit(do_not_specialize=["least_shift", "batch"])
+def tables(q_, k_, v_, grads, slabs, extra, least_shift, batch, site, F: tl.constexpr):
     """slabs: bias (S, H, C, L), query and key (S, H, C, L, T), float32, for S shares of the work.
 
-    walk: the first diagonal (key tile - query tile), how many there are, and the batch size.
+    least_shift: the first diagonal (key tile - query tile).
     """
     c, h, share = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    shift = walk[0] + c
+    shift = least_shift + c
     m, n, tt = tl.arange(0, F.M), tl.arange(0, F.N), tl.arange(0, F.M + F.N)
     begin = tl.maximum(-shift, 0)
     stop = tl.minimum((site.queries + F.M - 1) // F.M, (site.keys + F.N - 1) // F.N - shift)
     count = tl.maximum(stop - begin, 0)
-    work = count * walk[2]
+    work = count * batch
     each = (work + tl.num_programs(2) - 1) // tl.num_programs(2)
     least = shift * F.M - site.start - F.M + 1
     away = least + F.M - 1 + n[None, :] - m[:, None]
