@@ -123,9 +123,9 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                     if F.key and side != 1:
                         whole += tl.sum(ds, 1)
                     if F.key and side == 1:
-                        tt = tl.arange(0, F.M + F.N)
-                        by_row = spread(ds, n[:, None] + (F.M - 1) - tt[None, :], F.M, 1)
-                        more += dot(by_row.to(q.dtype), table(extra[2], h, least, site, F))
+                        low, high = spread(ds, F, 1, True)
+                        more += dot(low.to(q.dtype), table(extra[2], h, least, site, F))
+                        more += dot(high.to(q.dtype), table(extra[2], h, least + F.N, site, F))
                         if F.left:
                             below += tl.sum(tl.where(away <= site.low, ds, 0.0), 1)
                         if F.right:

@@ -114,9 +114,9 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 ds = score_grad(s, v, grad, stats, F)
                 acc += dot(ds.to(k.dtype), k)
                 if side == 1 and F.query:
-                    tt = tl.arange(0, F.M + F.N)
-                    by_row = spread(ds, tt[None, :] + m[:, None] - (F.M - 1), F.N, 1)
-                    more += dot(by_row.to(k.dtype), table(extra[1], h, least, site, F))
+                    low, high = spread(ds, F, 1, False)
+                    more += dot(low.to(k.dtype), table(extra[1], h, least, site, F))
+                    more += dot(high.to(k.dtype), table(extra[1], h, least + F.N, site, F))
                 if F.bias or F.query:
                     if side != 1:
                         whole += tl.sum(ds, 1)

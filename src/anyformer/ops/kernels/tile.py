@@ -4,6 +4,10 @@ Letters: B batch, H heads, G key heads, M queries and N keys of a tile, D head s
 T width of the tables, L = M + N rows of a table that a tile reads. Scores are in units of log 2, so
 that weights are powers of two. Keys are counted from the first that isn't persistent; tile row m
 and column n stand at the distance first + n - m.
+
+With vectors in the tables tiles are square: of the 2 N rows of a table that such a tile reads, a
+query (or a key) reads N in a row, one of r and r + N for each r < N. So products with both halves
+of the rows fit into one tile, at r, and from there to their places it is a turn of each row.
 """
 
 from __future__ import annotations
@@ -100,8 +104,8 @@ def put(x, at, count, value, SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.c
 
 @triton.jit
 def table(x, h, first, site, F: tl.constexpr):
-    """The rows of a table for the L distances from first on, (L, BD)."""
-    near = first + tl.arange(0, F.M + F.N)
+    """The rows of a table for the N distances from first on, (N, BD)."""
+    near = first + tl.arange(0, F.N)
     row = tl.minimum(tl.maximum(near, site.low), site.high) - site.low
     d = tl.arange(0, F.BD)
     at = x.at + tl.cast(h, tl.int64) * x.h + row[:, None] * F.T + d[None, :]
@@ -134,11 +138,34 @@ def near_bias(x, h, first, step, site, F: tl.constexpr):
 
 
 @triton.jit
-def spread(x, at, SIZE: tl.constexpr, AXIS: tl.constexpr):
-    """The inverse: x of a tile, laid out by table row; `at` says where each place comes from."""
-    inside = (at >= 0) & (at < SIZE)
-    found = tl.gather(x, tl.minimum(tl.maximum(at, 0), SIZE - 1), AXIS)
-    return tl.where(inside, found, 0.0)
+def met(AXIS: tl.constexpr, KEY: tl.constexpr, F: tl.constexpr):
+    """Whom row r of a table leads to from query or key i, in its lowest bits, r along an axis.
+
+    The bit of N says that r is among the first N rows, not the last.
+    """
+    tl.static_assert(F.M == F.N)
+    i, r = tl.arange(0, F.N), tl.arange(0, F.N)
+    i, r = (i[:, None], r[None, :]) if AXIS == 1 else (i[None, :], r[:, None])
+    return i - r - 1 if KEY else i + r + 1
+
+
+@triton.jit
+def by_row(x, t, h, first, site, F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
+    """Queries or keys x (N, D) by the rows of a table t that each reads, laid along an axis."""
+    low, high = table(t, h, first, site, F), table(t, h, first + F.N, site, F)
+    if AXIS == 1:
+        one, two = dot(x, tl.trans(low)), dot(x, tl.trans(high))
+    else:
+        one, two = dot(low, tl.trans(x)), dot(high, tl.trans(x))
+    return tl.where((met(AXIS, KEY, F) & F.N) != 0, one, two)
+
+
+@triton.jit
+def spread(x, F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
+    """The inverse: x of a tile, laid out by table row along an axis, the first N and the last."""
+    to = met(AXIS, KEY, F)
+    found, early = tl.gather(x, to & (F.N - 1), AXIS), (to & F.N) != 0
+    return tl.where(early, found, 0.0), tl.where(early, 0.0, found)
 
 
 @triton.jit
@@ -215,12 +242,13 @@ def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.c
     at = away - first
     if F.bias:
         s += near_bias(tables[0], h, first, at, site, F)
+    turn = at & (F.N - 1)
     if F.key if TURNED else F.query:
-        mine = table(tables[2 if TURNED else 1], h, first, site, F)
-        s += tl.gather(dot(x, tl.trans(mine)), at, 1) * LOG2E
+        mine = by_row(x, tables[2 if TURNED else 1], h, first, site, F, 1, TURNED)
+        s += tl.gather(mine, turn, 1) * LOG2E
     if F.query if TURNED else F.key:
-        theirs = table(tables[1 if TURNED else 2], h, first, site, F)
-        s += tl.gather(dot(theirs, tl.trans(y)), at, 0) * LOG2E
+        theirs = by_row(y, tables[1 if TURNED else 2], h, first, site, F, 0, not TURNED)
+        s += tl.gather(theirs, turn, 0) * LOG2E
     return s
 
 
