@@ -19,10 +19,9 @@ from anyformer.ops.kernels.tile import (
     hidden,
     near_score,
     place,
+    pulled,
     put,
     rows,
-    spread,
-    table,
     weights,
 )
 
@@ -123,9 +122,7 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                     if F.key and side != 1:
                         whole += tl.sum(ds, 1)
                     if F.key and side == 1:
-                        low, high = spread(ds, F, 1, True)
-                        more += dot(low.to(q.dtype), table(extra[2], h, least, site, F))
-                        more += dot(high.to(q.dtype), table(extra[2], h, least + F.N, site, F))
+                        more += pulled(ds, extra[2], h, least, site, F, True, q.dtype)
                         if F.left:
                             below += tl.sum(tl.where(away <= site.low, ds, 0.0), 1)
                         if F.right:

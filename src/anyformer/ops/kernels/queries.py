@@ -21,10 +21,9 @@ from anyformer.ops.kernels.tile import (
     key_range,
     near_score,
     place,
+    pulled,
     put,
     rows,
-    spread,
-    table,
     weights,
 )
 
@@ -114,9 +113,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 ds = score_grad(s, v, grad, stats, F)
                 acc += dot(ds.to(k.dtype), k)
                 if side == 1 and F.query:
-                    low, high = spread(ds, F, 1, False)
-                    more += dot(low.to(k.dtype), table(extra[1], h, least, site, F))
-                    more += dot(high.to(k.dtype), table(extra[1], h, least + F.N, site, F))
+                    more += pulled(ds, extra[1], h, least, site, F, False, k.dtype)
                 if F.bias or F.query:
                     if side != 1:
                         whole += tl.sum(ds, 1)

@@ -5,9 +5,9 @@ T width of the tables, L = M + N rows of a table that a tile reads. Scores are i
 that weights are powers of two. Keys are counted from the first that isn't persistent; tile row m
 and column n stand at the distance first + n - m.
 
-With vectors in the tables tiles are square: of the 2 N rows of a table that such a tile reads, a
-query (or a key) reads N in a row, one of r and r + N for each r < N. So products with both halves
-of the rows fit into one tile, at r, and from there to their places it is a turn of each row.
+Of the M + N rows of a table that a tile reads, a query reads N in a row (and a key M): one of r,
+r + N, r + 2 N, … for each r < N. So products with blocks of N rows fit into one tile, at r, and
+from there to their places it is a turn of each row.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ def put(x, at, count, value, SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.c
 
 
 @triton.jit
-def table(x, h, first, site, F: tl.constexpr):
-    """The rows of a table for the N distances from first on, (N, BD)."""
-    near = first + tl.arange(0, F.N)
+def table(x, h, first, site, F: tl.constexpr, SIZE: tl.constexpr):
+    """The rows of a table for the distances from first on, (SIZE, BD)."""
+    near = first + tl.arange(0, SIZE)
     row = tl.minimum(tl.maximum(near, site.low), site.high) - site.low
     d = tl.arange(0, F.BD)
     at = x.at + tl.cast(h, tl.int64) * x.h + row[:, None] * F.T + d[None, :]
@@ -138,34 +138,67 @@ def near_bias(x, h, first, step, site, F: tl.constexpr):
 
 
 @triton.jit
-def met(AXIS: tl.constexpr, KEY: tl.constexpr, F: tl.constexpr):
-    """Whom row r of a table leads to from query or key i, in its lowest bits, r along an axis.
+def anew():
+    """0, of which compilers don't know that it is: so they keep in registers nothing made of it.
 
-    The bit of N says that r is among the first N rows, not the last.
+    Places in a tile are the same for all tiles, and would be computed once and held throughout.
     """
-    tl.static_assert(F.M == F.N)
-    i, r = tl.arange(0, F.N), tl.arange(0, F.N)
-    i, r = (i[:, None], r[None, :]) if AXIS == 1 else (i[None, :], r[:, None])
-    return i - r - 1 if KEY else i + r + 1
+    if INTERPRETED:
+        found = 0
+    else:
+        found = tl.inline_asm_elementwise(
+            "mov.b32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
+    return found
+
+
+@triton.jit
+def met(F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
+    """Whom a row of a block leads to from a query or key, rows along an axis; the row in the table.
+
+    The second is the row itself less r and so a multiple of a block's size, or up to r more.
+    """
+    SIZE: tl.constexpr = F.M if KEY else F.N  # of a block
+    one, r = tl.arange(0, F.N if KEY else F.M) + anew(), tl.arange(0, SIZE)
+    one, r = (one[:, None], r[None, :]) if AXIS == 1 else (one[None, :], r[:, None])
+    far = one - r + (F.M - 1) if KEY else one + r - (F.M - 1)
+    return far & (SIZE - 1), far if KEY else SIZE - 1 - far
 
 
 @triton.jit
 def by_row(x, t, h, first, site, F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
-    """Queries or keys x (N, D) by the rows of a table t that each reads, laid along an axis."""
-    low, high = table(t, h, first, site, F), table(t, h, first + F.N, site, F)
-    if AXIS == 1:
-        one, two = dot(x, tl.trans(low)), dot(x, tl.trans(high))
-    else:
-        one, two = dot(low, tl.trans(x)), dot(high, tl.trans(x))
-    return tl.where((met(AXIS, KEY, F) & F.N) != 0, one, two)
+    """Queries or keys x by the rows of a table t that each reads, laid along an axis of a tile."""
+    SIZE: tl.constexpr = F.M if KEY else F.N
+    _, row = met(F, AXIS, KEY)
+    found = tl.full((1, 1), 0.0, tl.float32)
+    for i in tl.static_range((F.M + F.N + SIZE - 1) // SIZE):
+        some = table(t, h, first + i * SIZE, site, F, SIZE)
+        by = dot(x, tl.trans(some)) if AXIS == 1 else dot(some, tl.trans(x))
+        found = by if i == 0 else tl.where(row >= i * SIZE, by, found)
+    return found
+
+
+@triton.jit
+def pulled(ds, t, h, first, site, F: tl.constexpr, KEY: tl.constexpr, TYPE: tl.constexpr):
+    """The inverse: what the slopes of a tile, by query or key, give them through a table's rows."""
+    SIZE: tl.constexpr = F.M if KEY else F.N
+    to, row = met(F, 1, KEY)
+    turned = tl.gather(ds, to, 1).to(TYPE)
+    found = tl.full((F.N if KEY else F.M, F.BD), 0.0, tl.float32)
+    for i in tl.static_range((F.M + F.N + SIZE - 1) // SIZE):
+        here = (row >= i * SIZE) & (row < (i + 1) * SIZE)
+        some = table(t, h, first + i * SIZE, site, F, SIZE)
+        found += dot(tl.where(here, turned, 0.0), some)
+    return found
 
 
 @triton.jit
 def spread(x, F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
-    """The inverse: x of a tile, laid out by table row along an axis, the first N and the last."""
-    to = met(AXIS, KEY, F)
-    found, early = tl.gather(x, to & (F.N - 1), AXIS), (to & F.N) != 0
-    return tl.where(early, found, 0.0), tl.where(early, 0.0, found)
+    """x of a square tile, laid out by table row along an axis, the first N rows and the last."""
+    tl.static_assert(F.M == F.N)
+    to, row = met(F, AXIS, KEY)
+    found = tl.gather(x, to, AXIS)
+    return tl.where(row < F.N, found, 0.0), tl.where(row < F.N, 0.0, found)
 
 
 @triton.jit
@@ -242,13 +275,13 @@ def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.c
     at = away - first
     if F.bias:
         s += near_bias(tables[0], h, first, at, site, F)
-    turn = at & (F.N - 1)
+    at += anew()
     if F.key if TURNED else F.query:
         mine = by_row(x, tables[2 if TURNED else 1], h, first, site, F, 1, TURNED)
-        s += tl.gather(mine, turn, 1) * LOG2E
+        s += tl.gather(mine, at & ((F.M if TURNED else F.N) - 1), 1) * LOG2E
     if F.query if TURNED else F.key:
         theirs = by_row(y, tables[1 if TURNED else 2], h, first, site, F, 0, not TURNED)
-        s += tl.gather(theirs, turn, 0) * LOG2E
+        s += tl.gather(theirs, at & ((F.N if TURNED else F.M) - 1), 0) * LOG2E
     return s
 
 
