@@ -11,6 +11,7 @@ import triton.language as tl
 
 from anyformer.ops.kernels.keys import asked
 from anyformer.ops.kernels.tile import (
+    anew,
     dot,
     hidden,
     near_score,
@@ -37,7 +38,6 @@ def tables(q_, k_, v_, grads, slabs, extra, least_shift, batch, site, F: tl.cons
     work = count * batch
     each = (work + tl.num_programs(2) - 1) // tl.num_programs(2)
     least = shift * F.M - site.start - F.M + 1
-    away = least + F.M - 1 + n[None, :] - m[:, None]
     total = tl.full((F.M, F.N), 0.0, tl.float32)
     none = tl.full((F.N, F.BD), 0.0, tl.float32)
     query_low, query_high, key_low, key_high = none, none, none, none
@@ -48,7 +48,9 @@ def tables(q_, k_, v_, grads, slabs, extra, least_shift, batch, site, F: tl.cons
         j = site.lead + p0
         k = rows(k_, place(k_, b, h // site.group, j), site.keys - p0, F.N, F.D, F.BD)
         v = rows(v_, place(v_, b, h // site.group, j), site.keys - p0, F.N, F.E, F.BE)
-        s = near_score(q, k, extra, h, away, least, site, F, False)
+        here = least + anew()
+        away = here + F.M - 1 + n[None, :] - m[:, None]
+        s = near_score(q, k, extra, h, away, here, site, F, False)
         keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
         s = hidden(s, away, p0 + n[None, :], keep, site, F, True)
         _, steep = weights(s, lse[:, None], bound[:, None], F)
