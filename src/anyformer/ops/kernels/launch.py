@@ -62,6 +62,7 @@ VECTORS = {  # in the tables; the sizes of "tables" are square in both
     "roots": {128: Size(64, 32, 4, 1), 256: Size(32, 32, 4, 1)},
     "threshold": {128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
 }
+EXACT = (Size(32, 32, 8, 1), Size(16, 16, 8, 1))  # of float32, plain and with more in registers
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,9 @@ class Work:
         found = by_head[next(most for most in by_head if wide <= most)]
         if self.q.dtype != torch.float32:
             return found
-        return Size(max(16, found.m // 2), max(16, found.n // 2), found.warps, 1)
+        if kernel == "threshold":  # whose columns are strips of keys, better many
+            return Size(max(16, found.m // 2), max(16, found.n // 2), found.warps, 1)
+        return EXACT[1 if vectors or wide > 128 else 0]
 
     def form(self, size: Size) -> Form:
         """What a kernel with such tiles is compiled for."""
