@@ -30,7 +30,12 @@ SQUARE = [
     *((32, 32, 4, 1), (32, 32, 4, 2), (128, 128, 8, 1)),
 ]
 FOUR = {"forward": WIDE, "queries": WIDE, "keys": WIDE, "tables": SQUARE}
-ALIKE = dict.fromkeys(FOUR, SQUARE)  # with vectors in the tables tiles are square
+LOW = [  # with vectors in the tables, queries by keys; in their own kernel keys by queries
+    *((64, 32, 4, 1), (64, 32, 4, 2), (64, 64, 4, 1), (64, 64, 4, 2), (64, 16, 4, 1)),
+    *((128, 32, 8, 1), (128, 32, 8, 2), (128, 64, 8, 1), (128, 64, 8, 2), (32, 32, 4, 1)),
+]
+TURNED = [(n, m, warps, stages) for m, n, warps, stages in LOW]
+ALIKE = {"forward": LOW, "queries": LOW, "keys": TURNED, "tables": SQUARE}
 WORKS = {  # the switch, the backend that runs it, and the kernels whose tiles are tried
     "T5 bias": ("tiles", FOUR),
     "Transformer-XL": ("tiles", ALIKE),
