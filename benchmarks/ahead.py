@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-Work = Callable[[Any], None]
+Work = Callable[[Any], object]
 START = 120.0  # seconds in which a process is ready: it imports torch
 
 

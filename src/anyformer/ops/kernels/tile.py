@@ -154,9 +154,9 @@ def anew():
 
 @triton.jit
 def met(F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
-    """Whom a row of a block leads to from a query or key, rows along an axis; the row in the table.
+    """Whom row r of a block leads to from a query or key, r along an axis; and of which block.
 
-    The second is the row itself less r and so a multiple of a block's size, or up to r more.
+    The second is a number to be compared: block i has those from i to i + 1 times its size.
     """
     SIZE: tl.constexpr = F.M if KEY else F.N  # of a block
     one, r = tl.arange(0, F.N if KEY else F.M) + anew(), tl.arange(0, SIZE)
