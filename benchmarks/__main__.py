@@ -57,8 +57,16 @@ def main() -> None:
         "--only",
         nargs="+",
         default=[],
-        help="memory, switches: measure these anew; decode: cases such as float32-1, gpt-2-64; "
-        "numerics: these backends; tune: these switches; rows: maps such as 'GPT-2 out'",
+        help="memory: measure these anew; switches: these, by the name of a row, a switch or a "
+        "backend, or ours, kernels, peers, FlexAttention, x-transformers; decode: cases such as "
+        "float32-1, gpt-2-64; numerics: these backends; tune: these switches; "
+        "rows: maps such as 'GPT-2 out'",
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=60.0,
+        help="switches, tune: seconds to compile one row in; what takes longer is left out",
     )
     parser.add_argument(
         "--device",
@@ -76,6 +84,7 @@ def main() -> None:
         tuple(given.only),
         given.texts,
         given.device,
+        given.limit,
     )
     for work in given.works:
         WORKS[work](settings)

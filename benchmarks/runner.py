@@ -31,6 +31,7 @@ class Settings:
     only: tuple[str, ...] = ()  # cases to measure again; the others stay as the table has them
     texts: int = 10_000  # of predict
     device: str = "cpu"
+    limit: float = 60.0  # seconds in which the kernels of one contestant are compiled
 
 
 @dataclass
@@ -56,6 +57,10 @@ class Table:
     def show(self, settings: Settings, name: str) -> None:
         """Print the table; with --out also write it."""
         print(self.text(), flush=True)
+        self.keep(settings, name)
+
+    def keep(self, settings: Settings, name: str) -> None:
+        """With --out, write it."""
         if settings.out is not None:
             folder = pathlib.Path(settings.out)
             folder.mkdir(parents=True, exist_ok=True)

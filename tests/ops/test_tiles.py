@@ -48,6 +48,21 @@ def test_equals_eager(name: str) -> None:
     assert max(found.values()) < 1e-5, found
 
 
+@pytest.mark.parametrize("size", [(32, 16), (16, 32), (64, 16)])
+@pytest.mark.parametrize("name", ["both sides' vectors", "everything"])
+def test_tiles_need_not_be_square(
+    name: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from anyformer.ops.kernels import launch
+
+    usual = launch.Work.size
+    other = lambda work, kernel: usual(work, kernel) if kernel == "tables" else made
+    made = launch.Size(*size, 4, 1)
+    monkeypatch.setattr(launch.Work, "size", other)
+    found = gaps(CASES[name], "tiles")
+    assert max(found.values()) < 1e-5, found
+
+
 @pytest.mark.parametrize("name", ["T5", "both sides' vectors"])
 def test_equals_eager_in_bfloat16(name: str) -> None:
     found = gaps(replace(CASES[name], dtype=torch.bfloat16), "tiles")

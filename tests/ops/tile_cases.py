@@ -25,6 +25,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     small = {256: launch.Size(16, 16, 4, 1)}
     for name in ("PLAIN", "VECTORS"):
         monkeypatch.setattr(launch, name, dict.fromkeys(launch.PLAIN, small))
+    monkeypatch.setattr(launch, "EXACT", (small[256],) * 2)
     monkeypatch.setattr(launch, "PROGRAMS", 9)
 
 

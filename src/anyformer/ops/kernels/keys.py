@@ -19,10 +19,9 @@ from anyformer.ops.kernels.tile import (
     hidden,
     near_score,
     place,
+    pulled,
     put,
     rows,
-    spread,
-    table,
     weights,
 )
 
@@ -93,8 +92,8 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
     v = rows(v_, place(v_, b, g, j), left, F.N, F.E, F.BE)
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
     dk = tl.full((F.N, F.BD), 0.0, tl.float32)
-    more = tl.full((F.N, F.BD), 0.0, tl.float32)
     dv = tl.full((F.N, F.BE), 0.0, tl.float32)
+    undo = 1 / site.scale  # what comes from the table isn't scaled, as all of dk is at the end
     bounds = query_range(first, site, F)
     for i in range(0, site.group):
         h = g * site.group + i
@@ -123,15 +122,14 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                     if F.key and side != 1:
                         whole += tl.sum(ds, 1)
                     if F.key and side == 1:
-                        tt = tl.arange(0, F.M + F.N)
-                        by_row = spread(ds, n[:, None] + (F.M - 1) - tt[None, :], F.M, 1)
-                        more += dot(by_row.to(q.dtype), table(extra[2], h, least, site, F))
+                        dk += pulled(ds, extra[2], h, least, site, F, True, q.dtype) * undo
                         if F.left:
                             below += tl.sum(tl.where(away <= site.low, ds, 0.0), 1)
                         if F.right:
                             above += tl.sum(tl.where(away >= site.high, ds, 0.0), 1)
                 if F.key and side != 1:
-                    more += whole[:, None] * end(extra[2], h, row, F).to(tl.float32)[None, :]
+                    last = end(extra[2], h, row, F).to(tl.float32)
+                    dk += (whole * undo)[:, None] * last[None, :]
                 if side == 2:
                     below += whole
                 if side == 0:
@@ -140,6 +138,5 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
             tl.store(place(grads[6], b, h, first) + n, below, mask=n < left)
         if F.key and F.right:
             tl.store(place(grads[7], b, h, first) + n, above, mask=n < left)
-    dk = dk * site.scale + more
-    put(dk_, place(dk_, b, g, j), left, dk, F.N, F.D, F.BD)
+    put(dk_, place(dk_, b, g, j), left, dk * site.scale, F.N, F.D, F.BD)
     put(dv_, place(dv_, b, g, j), left, dv, F.N, F.E, F.BE)

@@ -44,23 +44,25 @@ class Size(NamedTuple):
     stages: int
 
 
-# By kernel, then by the widest head that they serve; with vectors in the tables tiles are square.
+# By kernel, then by the widest head that they serve. A group of four warps multiplies 64 rows:
+# queries, and keys in their own kernel; eight on 64 would do the same twice (benchmarks/NOTES.md).
 PLAIN = {
     "forward": {64: Size(128, 64, 4, 2), 128: Size(128, 64, 8, 2), 256: Size(64, 32, 4, 2)},
-    "queries": {64: Size(128, 64, 8, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
-    "keys": {64: Size(64, 128, 8, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+    "queries": {64: Size(128, 64, 8, 2), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+    "keys": {64: Size(64, 128, 8, 2), 128: Size(32, 128, 8, 2), 256: Size(32, 32, 4, 2)},
     "tables": {64: Size(64, 64, 4, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
-    "roots": {64: Size(128, 64, 8, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+    "roots": {64: Size(128, 64, 8, 2), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
     "threshold": {128: Size(64, 128, 8, 2), 256: Size(64, 64, 4, 2)},
 }
-VECTORS = {
-    "forward": {64: Size(64, 64, 8, 2), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
-    "queries": {64: Size(64, 64, 8, 1), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
-    "keys": {64: Size(64, 64, 8, 1), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 8, 1)},
-    "tables": {64: Size(64, 64, 8, 1), 128: Size(32, 32, 8, 1), 256: Size(32, 32, 8, 1)},
-    "roots": {64: Size(64, 64, 8, 1), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
-    "threshold": {64: Size(64, 64, 8, 1), 128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
+VECTORS = {  # in the tables; the sizes of "tables" are square in both
+    "forward": {64: Size(64, 32, 4, 2), 256: Size(64, 32, 4, 1)},
+    "queries": {256: Size(64, 32, 4, 1)},
+    "keys": {256: Size(32, 64, 4, 1)},
+    "tables": {128: Size(64, 64, 4, 1), 256: Size(32, 32, 8, 1)},
+    "roots": {128: Size(64, 32, 4, 1), 256: Size(32, 32, 4, 1)},
+    "threshold": {128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
 }
+EXACT = (Size(32, 32, 8, 1), Size(16, 16, 8, 1))  # of float32, plain and with more in registers
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,9 @@ class Work:
         found = by_head[next(most for most in by_head if wide <= most)]
         if self.q.dtype != torch.float32:
             return found
-        return Size(max(16, found.m // 2), max(16, found.n // 2), found.warps, 1)
+        if kernel == "threshold":  # whose columns are strips of keys, better many
+            return Size(max(16, found.m // 2), max(16, found.n // 2), found.warps, 1)
+        return EXACT[1 if vectors or wide > 128 else 0]
 
     def form(self, size: Size) -> Form:
         """What a kernel with such tiles is compiled for."""
@@ -236,7 +240,7 @@ def _tables(work: Work, grads: tuple[View, ...], sums: Sums) -> list[Tensor]:
         start(
             tables_kernel, (count, heads, shares), size,
             view(q), view(work.k), view(work.v), grads, tuple(map(view, slabs)), work.extra(),
-            (first, count, q.shape[0]), site, form,
+            first, q.shape[0], site, form,
         )  # fmt: skip
     least = first * size.m - f.start - size.m + 1
     found = []

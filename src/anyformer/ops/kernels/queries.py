@@ -21,10 +21,9 @@ from anyformer.ops.kernels.tile import (
     key_range,
     near_score,
     place,
+    pulled,
     put,
     rows,
-    spread,
-    table,
     weights,
 )
 
@@ -87,11 +86,11 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
     stats = (lse, delta, bounds_of(extra, b, h, first, site.queries - first, F))
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
     acc = tl.full((F.M, F.BD), 0.0, tl.float32)
-    more = tl.full((F.M, F.BD), 0.0, tl.float32)
     below = tl.full((F.M,), 0.0, tl.float32)
     above = tl.full((F.M,), 0.0, tl.float32)
     if LEAD:
         acc += lead_part(q, grad, stats, k_, v_, (b, g), site, F)
+    undo = 1 / site.scale  # what comes from the table isn't scaled, as all of dq is at the end
     bounds = key_range(first, site, F)
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
         if side == 1 or (side == 0 and F.left) or (side == 2 and F.right):
@@ -114,9 +113,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 ds = score_grad(s, v, grad, stats, F)
                 acc += dot(ds.to(k.dtype), k)
                 if side == 1 and F.query:
-                    tt = tl.arange(0, F.M + F.N)
-                    by_row = spread(ds, tt[None, :] + m[:, None] - (F.M - 1), F.N, 1)
-                    more += dot(by_row.to(k.dtype), table(extra[1], h, least, site, F))
+                    acc += pulled(ds, extra[1], h, least, site, F, False, k.dtype) * undo
                 if F.bias or F.query:
                     if side != 1:
                         whole += tl.sum(ds, 1)
@@ -125,11 +122,11 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                     if side == 1 and F.right:
                         above += tl.sum(tl.where(away >= site.high, ds, 0.0), 1)
             if side != 1 and F.query:
-                more += whole[:, None] * end(extra[1], h, row, F).to(tl.float32)[None, :]
+                last = end(extra[1], h, row, F).to(tl.float32)
+                acc += (whole * undo)[:, None] * last[None, :]
             if side == 0:
                 below += whole
             if side == 2:
                 above += whole
     put_ends(grads, (b, h, first), below, above, site.queries - first, F)
-    acc = acc * site.scale + more
-    put(dq_, place(dq_, b, h, first), site.queries - first, acc, F.M, F.D, F.BD)
+    put(dq_, place(dq_, b, h, first), site.queries - first, acc * site.scale, F.M, F.D, F.BD)

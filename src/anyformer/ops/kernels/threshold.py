@@ -228,7 +228,7 @@ def of_entmax(best, room, scene, F: tl.constexpr, C: tl.constexpr):
     return tl.where(blind, float("inf"), exact)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def threshold(
     q_, k_, made, extra, batch, site, F: tl.constexpr, C: tl.constexpr, SCARCE: tl.constexpr
 ):

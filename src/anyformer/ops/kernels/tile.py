@@ -4,6 +4,10 @@ Letters: B batch, H heads, G key heads, M queries and N keys of a tile, D head s
 T width of the tables, L = M + N rows of a table that a tile reads. Scores are in units of log 2, so
 that weights are powers of two. Keys are counted from the first that isn't persistent; tile row m
 and column n stand at the distance first + n - m.
+
+Of the M + N rows of a table that a tile reads, a query reads N in a row (and a key M): one of r,
+r + N, r + 2 N, … for each r < N. So products with blocks of N rows fit into one tile, at r, and
+from there to their places it is a turn of each row.
 """
 
 from __future__ import annotations
@@ -99,9 +103,9 @@ def put(x, at, count, value, SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.c
 
 
 @triton.jit
-def table(x, h, first, site, F: tl.constexpr):
-    """The rows of a table for the L distances from first on, (L, BD)."""
-    near = first + tl.arange(0, F.M + F.N)
+def table(x, h, first, site, F: tl.constexpr, SIZE: tl.constexpr):
+    """The rows of a table for the distances from first on, (SIZE, BD)."""
+    near = first + tl.arange(0, SIZE)
     row = tl.minimum(tl.maximum(near, site.low), site.high) - site.low
     d = tl.arange(0, F.BD)
     at = x.at + tl.cast(h, tl.int64) * x.h + row[:, None] * F.T + d[None, :]
@@ -134,11 +138,68 @@ def near_bias(x, h, first, step, site, F: tl.constexpr):
 
 
 @triton.jit
-def spread(x, at, SIZE: tl.constexpr, AXIS: tl.constexpr):
-    """The inverse: x of a tile, laid out by table row; `at` says where each place comes from."""
-    inside = (at >= 0) & (at < SIZE)
-    found = tl.gather(x, tl.minimum(tl.maximum(at, 0), SIZE - 1), AXIS)
-    return tl.where(inside, found, 0.0)
+def anew():
+    """0, of which compilers don't know that it is: so they keep in registers nothing made of it.
+
+    Places in a tile are the same for all tiles, and would be computed once and held throughout.
+    """
+    if INTERPRETED:
+        found = 0
+    else:
+        found = tl.inline_asm_elementwise(
+            "mov.b32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
+    return found
+
+
+@triton.jit
+def met(F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
+    """Whom row r of a block leads to from a query or key, r along an axis; and of which block.
+
+    The second is a number to be compared: block i has those from i to i + 1 times its size.
+    """
+    SIZE: tl.constexpr = F.M if KEY else F.N  # of a block
+    one, r = tl.arange(0, F.N if KEY else F.M) + anew(), tl.arange(0, SIZE)
+    one, r = (one[:, None], r[None, :]) if AXIS == 1 else (one[None, :], r[:, None])
+    far = one - r + (F.M - 1) if KEY else one + r - (F.M - 1)
+    return far & (SIZE - 1), far if KEY else SIZE - 1 - far
+
+
+@triton.jit
+def by_row(x, t, h, first, site, F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
+    """Queries or keys x by the rows of a table t that each reads, laid along an axis of a tile."""
+    SIZE: tl.constexpr = F.M if KEY else F.N
+    _, row = met(F, AXIS, KEY)
+    found = tl.full((1, 1), 0.0, tl.float32)
+    for i in tl.static_range((F.M + F.N + SIZE - 1) // SIZE):
+        some = table(t, h, first + i * SIZE, site, F, SIZE)
+        by = dot(x, tl.trans(some)) if AXIS == 1 else dot(some, tl.trans(x))
+        found = by if i == 0 else tl.where(row >= i * SIZE, by, found)
+    return found
+
+
+@triton.jit
+def pulled(ds, t, h, first, site, F: tl.constexpr, KEY: tl.constexpr, TYPE: tl.constexpr):
+    """The inverse: what the slopes of a tile, by query or key, give them through a table's rows."""
+    SIZE: tl.constexpr = F.M if KEY else F.N
+    to, row = met(F, 1, KEY)
+    turned = tl.gather(ds, to, 1).to(TYPE)
+    first += anew()  # the rows are read again, not held since the scores
+    found = tl.full((F.N if KEY else F.M, F.BD), 0.0, tl.float32)
+    for i in tl.static_range((F.M + F.N + SIZE - 1) // SIZE):
+        here = (row >= i * SIZE) & (row < (i + 1) * SIZE)
+        some = table(t, h, first + i * SIZE, site, F, SIZE)
+        found += dot(tl.where(here, turned, 0.0), some)
+    return found
+
+
+@triton.jit
+def spread(x, F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
+    """x of a square tile, laid out by table row along an axis, the first N rows and the last."""
+    tl.static_assert(F.M == F.N)
+    to, row = met(F, AXIS, KEY)
+    found = tl.gather(x, to, AXIS)
+    return tl.where(row < F.N, found, 0.0), tl.where(row < F.N, 0.0, found)
 
 
 @triton.jit
@@ -215,12 +276,13 @@ def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.c
     at = away - first
     if F.bias:
         s += near_bias(tables[0], h, first, at, site, F)
+    at += anew()
     if F.key if TURNED else F.query:
-        mine = table(tables[2 if TURNED else 1], h, first, site, F)
-        s += tl.gather(dot(x, tl.trans(mine)), at, 1) * LOG2E
+        mine = by_row(x, tables[2 if TURNED else 1], h, first, site, F, 1, TURNED)
+        s += tl.gather(mine, at & ((F.M if TURNED else F.N) - 1), 1) * LOG2E
     if F.query if TURNED else F.key:
-        theirs = table(tables[1 if TURNED else 2], h, first, site, F)
-        s += tl.gather(dot(theirs, tl.trans(y)), at, 0) * LOG2E
+        theirs = by_row(y, tables[1 if TURNED else 2], h, first, site, F, 0, not TURNED)
+        s += tl.gather(theirs, at & ((F.N if TURNED else F.M) - 1), 0) * LOG2E
     return s
 
 
