@@ -172,3 +172,9 @@ def test_a_tokenizer_is_fetched_without_weights(tmp_path, fetched):
     (tmp_path / "config.json").write_text('{"model_type": "bert", "vocab_size": 6}')
     assert anyformer.tokenizer("org/name").encode("cat") == [5]
     assert not any("safetensors" in name for name in fetched.calls[-1][1]["allow_patterns"])
+
+
+@pytest.mark.parametrize("ask", [hub.folder_of, hub.at_home])
+def test_a_home_that_nobody_has_is_refused(ask):
+    with pytest.raises(CheckpointError, match=r"no home folder of that name; write \./~nobody-0"):
+        ask("~nobody-0/model")

@@ -49,7 +49,7 @@ def source(name: str) -> Source:
 
 def target(name: str, given: Source, force: bool) -> Path:
     """The folder to write, which must be new or empty unless it may be overwritten."""
-    out = Path(name).expanduser()
+    out = hub.at_home(name)
     if out.exists() and not out.is_dir():
         raise CheckpointError(f"{out} is a file: give a folder to write")
     if out.exists() and out.resolve() == given.folder.resolve():

@@ -48,11 +48,22 @@ TEXT = (*ABOUT, *TOKENIZER)  # no weights
 OLD = (*SAFE, *PICKLES)  # old weights too, where no others are
 
 
+def at_home(name: str | os.PathLike[str]) -> Path:
+    """A path, with the home that a ~ in front of it names; raise where there is none."""
+    try:
+        return Path(name).expanduser()
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"{os.fspath(name)}: there is no home folder of that name; write ./{name} for a "
+            "folder that begins with ~"
+        ) from error
+
+
 def folder_of(
     name: str | os.PathLike[str], revision: str | None = None, wanted: tuple[str, ...] = SAFE
 ) -> Path:
     """The folder of a path or of a hub name, of which the wanted files are fetched."""
-    path = Path(name).expanduser()
+    path = at_home(name)
     if os.path.exists(path):  # of a name that is too long, too
         if revision is not None:
             raise CheckpointError(f"revision={revision!r} is for names of the hub; {path} is here")

@@ -6,6 +6,7 @@ import base64
 import html.parser
 import json
 import netrc
+import os
 import re
 import ssl
 import urllib.parse
@@ -61,7 +62,7 @@ def download(artefact: Artefact, settings: Settings, target: IO[bytes]) -> None:
 def _places(artefact: Artefact, settings: Settings) -> Iterator[str]:
     """Addresses of pages and folders: find-links first, then the project's page of each index."""
     for link in settings.links:
-        yield link if "://" in link else Path(link).expanduser().absolute().as_uri()
+        yield link if "://" in link else Path(os.path.expanduser(link)).absolute().as_uri()
     project = re.sub(r"[-_.]+", "-", artefact.project).lower()
     for index in settings.indexes:
         yield f"{index.rstrip('/')}/{project}/"
