@@ -153,7 +153,8 @@ class Work:
 
 def start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:
     """Launch a kernel on the device of its first tensor."""
-    where = given[0].at.device
+    first = given[0] if isinstance(given[0], View) else given[0][0]
+    where = first.at.device
     with torch.cuda.device(where) if where.type == "cuda" else nullcontext():
         kernel[grid](*given, num_warps=size.warps, num_stages=size.stages)
 
@@ -239,7 +240,7 @@ def _tables(work: Work, grads: tuple[View, ...], sums: Sums) -> list[Tensor]:
     if count:
         start(
             tables_kernel, (count, heads, shares), size,
-            view(q), view(work.k), view(work.v), grads, tuple(map(view, slabs)), work.extra(),
+            (view(q), view(work.k), view(work.v)), grads, tuple(map(view, slabs)), work.extra(),
             first, q.shape[0], site, form,
         )  # fmt: skip
     least = first * size.m - f.start - size.m + 1

@@ -24,11 +24,12 @@ from anyformer.ops.kernels.tile import (
 
 
 @triton.jit(do_not_specialize=["least_shift", "batch"])
-def tables(q_, k_, v_, grads, slabs, extra, least_shift, batch, site, F: tl.constexpr):
+def tables(given, grads, slabs, extra, least_shift, batch, site, F: tl.constexpr):
     """slabs: bias (S, H, C, L), query and key (S, H, C, L, T), float32, for S shares of the work.
 
-    least_shift: the first diagonal (key tile - query tile).
+    given: q, k and v; least_shift: the first diagonal (key tile - query tile).
     """
+    q_, k_, v_ = given
     c, h, share = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     shift = least_shift + c
     m, n = tl.arange(0, F.M), tl.arange(0, F.N)
