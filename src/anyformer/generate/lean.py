@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from anyformer.model.heads import Vocabulary
 from anyformer.model.model import Model
+from anyformer.ops.attend import FAST_BFLOAT16
 from anyformer.parts.attention import Attention
 from anyformer.parts.feedforward import FeedForward
 from anyformer.parts.twin import Twin, heard
@@ -30,8 +31,9 @@ Lay = Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]]  # how a map
 class Laid:
     """A linear map whose weight lies as it is read fastest.
 
-    That is as it is, but for float32 on a CPU: for one row by input, for many in oneDNN's blocks.
-    Either is laid out when it is first asked for. On a GPU odd numbers of outputs, as vocabularies
+    That is as it is, but on a CPU: float32 for one row by input, for many in oneDNN's blocks, and
+    bfloat16 always in those, where a CPU has products of it. Either is laid out when it is first
+    asked for. On a GPU odd numbers of outputs, as vocabularies
     have, are filled up to what its kernels like.
     """
 
@@ -41,7 +43,8 @@ class Laid:
         more = EVEN - self.out_features % EVEN if self.odd else 0
         self.weight = F.pad(weight, (0, 0, 0, more)) if more else weight
         self.bias = F.pad(bias, (0, more)) if more and bias is not None else bias
-        self.plain = weight.device.type != "cpu" or weight.dtype != torch.float32
+        self.half = weight.dtype == torch.bfloat16 and FAST_BFLOAT16 and PACKS
+        self.plain = weight.device.type != "cpu" or not (weight.dtype == torch.float32 or self.half)
         self.turned = self.packed = None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -49,7 +52,8 @@ class Laid:
         if self.plain:
             y = self._plain(x)
             return y[..., : self.out_features] if self.odd else y
-        if x.numel() < MANY * x.shape[-1] or not PACKS:
+        few = x.numel() < MANY * x.shape[-1] and not self.half
+        if few or not PACKS:
             if self.turned is None:
                 self.turned = self.weight.t().contiguous().t()
             return F.linear(x, self.turned, self.bias)
