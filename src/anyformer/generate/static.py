@@ -41,8 +41,10 @@ Pick = Callable[[Tensor], Tensor]  # logits (B, V) -> tokens (B,)
 
 
 def kept_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """The dtype of keys and values: on a CPU float32 in place of bfloat16, whose attention to one
-    query takes several times as long, also where there are products of it."""
+    """The dtype of keys and values: on a CPU float32 in place of bfloat16.
+
+    Attention of one query to bfloat16 takes several times as long, even with products of it.
+    """
     slow = device.type == "cpu" and dtype == torch.bfloat16
     return torch.float32 if slow else dtype
 
