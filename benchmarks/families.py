@@ -24,7 +24,6 @@ from anyformer.model.count import count
 from anyformer.model.model import build
 from anyformer.objectives.base import IGNORED, Batch, Trainee
 from anyformer.objectives.causal import NextToken
-from anyformer.objectives.common import OfTokens
 from anyformer.recipes import recipe
 from anyformer.train.prepare import prepare
 from anyformer.train.ranks import alone
@@ -36,10 +35,6 @@ MASKED = 0.15  # of the tokens of a row
 STEPS = 4  # of a round
 TINY = {"dim": 32, "depth": 2, "heads": 2, "vocab": 300}
 Step = Callable[[], None]
-
-
-class Given(NextToken):
-    """Batches that are made already."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +198,7 @@ def ours(family: Family, spec: S.Model, batch: Batch, device: torch.device) -> S
         steps=10**9, batch=len(batch["labels"]), lr=1e-4, compile=gpu,
         precision="bfloat16" if gpu else "float32",
     )  # fmt: skip
-    objective: OfTokens = Given(cross=True)
+    objective = NextToken(cross=True)
     trainee = Trainee(build(spec).to(device).train(), objective)
     prepare(trainee, settings)
     stepper, turn = Stepper(alone(trainee), settings, device), [0]

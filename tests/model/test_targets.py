@@ -9,7 +9,7 @@ from anyformer.errors import InputError
 from anyformer.model import heads
 from anyformer.model.model import build
 from anyformer.objectives.base import IGNORED, Result, Trainee
-from anyformer.objectives.common import OfTokens
+from anyformer.objectives.causal import NextToken
 
 VOCAB = 90
 SMALL = {"dim": 16, "depth": 2, "heads": 2, "vocab": VOCAB}
@@ -27,11 +27,11 @@ MODELS = {
 }
 
 
-class Tokens(OfTokens):
+class Tokens(NextToken):
     """Labels as they are given."""
 
-    def example(self, samples, index, rng):
-        raise NotImplementedError
+    def __init__(self):
+        super().__init__(cross=True)
 
 
 def batch_of(spec, share=0.3):
@@ -78,6 +78,15 @@ def test_many_logits_are_not_made(monkeypatch):
     out = build(spec)(batch["input_ids"], targets=batch["labels"])
     assert out.logits is None and out.target_loss.shape == ()
     assert "target_loss" in out.keys() and "last_hidden_state" not in out.keys()
+
+
+def test_in_float16_logits_are_there_so_that_a_scaled_loss_has_gradients(monkeypatch):
+    monkeypatch.setattr(heads, "LARGE", 0)
+    spec = MODELS["decoder, tied"]
+    batch = batch_of(spec)
+    with torch.autocast("cpu", torch.float16):
+        out = build(spec)(batch["input_ids"], targets=batch["labels"])
+    assert out.logits is not None and out.target_loss is None
 
 
 def test_few_logits_are_there():

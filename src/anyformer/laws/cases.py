@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -108,32 +108,29 @@ def sharing() -> Iterator[None]:
 
 NUDGE = 1e-14  # of a weight: some fifty times what float64 rounds by
 NUDGED: ContextVar[int | None] = ContextVar("NUDGED", default=None)
-
-
-@contextmanager
-def nudged(which: int | None) -> Iterator[None]:
-    """Within it, weights differ in their last digits from what was drawn, `which` says how."""
-    before = NUDGED.set(which)
-    try:
-        with sharing():
-            yield
-    finally:
-        NUDGED.reset(before)
-
-
 CALMER = 0.1  # of a weight as it is drawn
 CALM: ContextVar[bool] = ContextVar("CALM", default=False)
 
 
-@contextmanager
-def calmed() -> Iterator[None]:
+def nudged(which: int | None) -> AbstractContextManager[None]:
+    """Within it, weights differ in their last digits from what was drawn, `which` says how."""
+    return _otherwise(NUDGED, which)
+
+
+def calmed() -> AbstractContextManager[None]:
     """Within it, weights are small, so that nothing grows beyond what float64 holds."""
-    before = CALM.set(True)
+    return _otherwise(CALM, True)
+
+
+@contextmanager
+def _otherwise(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Within it, models are drawn in another way, and not shared with those around it."""
+    before = variable.set(value)
     try:
         with sharing():
             yield
     finally:
-        CALM.reset(before)
+        variable.reset(before)
 
 
 NAMES = {S.Tokens: "input_ids", S.Patches: "pixel_values", S.Values: "input_values"}

@@ -15,7 +15,7 @@ from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.model.embed import Embed
 from anyformer.model.inputs import readable
-from anyformer.ops.entropy import IGNORED, Map, entropy_sum
+from anyformer.ops.entropy import IGNORED, Map, entropy_sum, takes
 from anyformer.parts import build, part
 from anyformer.parts.feedforward import ACTIVATIONS
 from anyformer.parts.init import Fresh
@@ -78,7 +78,7 @@ class Vocabulary(Fresh):
         """
         weight = self._weight(table)
         whole = self.map is None and type(weight) in (Tensor, nn.Parameter)  # no shard of others
-        if not whole or targets.numel() * len(weight) < LARGE:
+        if not whole or not takes(x) or targets.numel() * len(weight) < LARGE:
             return {"logits": self(x, table)}
         rows, labels = x.flatten(0, 1), targets.flatten()
         if at is None and not x.is_cuda:  # where the host may ask without waiting

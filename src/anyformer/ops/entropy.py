@@ -31,11 +31,23 @@ class Map(NamedTuple):
     cap: float | None = None
 
 
+def takes(x: Tensor) -> bool:
+    """Whether chunks are right for x: not in float16.
+
+    Gradients are made before a loss is scaled, and would be too small for it.
+    """
+    return _dtype(x) != torch.float16
+
+
+def _dtype(x: Tensor) -> torch.dtype:
+    """What products with x are computed in."""
+    here = x.device.type
+    return torch.get_autocast_dtype(here) if torch.is_autocast_enabled(here) else x.dtype
+
+
 def entropy_sum(x: Tensor, map: Map, labels: Tensor) -> tuple[Tensor, Tensor]:
     """x (T, d), labels (T,) -> the sum of losses, and how often the likeliest is the label."""
-    dtype = x.dtype
-    if torch.is_autocast_enabled(x.device.type):
-        dtype = torch.get_autocast_dtype(x.device.type)
+    dtype = _dtype(x)
     learns = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in (x, map.weight, map.bias)
     )
