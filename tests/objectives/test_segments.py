@@ -6,8 +6,9 @@ import torch
 
 from anyformer import spec as S
 from anyformer.errors import InputError
+from anyformer.objectives.base import IGNORED
 from anyformer.objectives.registry import default_for
-from anyformer.objectives.segments import Segments
+from anyformer.objectives.segments import InTurn, Segments
 from anyformer.recipes import recipe
 from anyformer.train.measure import evaluate
 from anyformer.train.ranks import alone
@@ -133,3 +134,12 @@ def test_transformer_xl_is_trained_so():
     apart = Segments(memory=0).bind(TOK, small(0))
     assert apart.memory == apart.eval_memory == 0
     assert S.from_dict(S.to_dict(Segments(memory=3))) == Segments(memory=3)
+
+
+def test_few_labels_of_a_row_stay_with_their_segments():
+    objective = InTurn(segments=2, memory=4, eval_memory=4)
+    labels = torch.full((1, 200), IGNORED)
+    labels[0, 3] = 5
+    batch = objective.placed({"input_ids": torch.ones(1, 200).long(), "labels": labels})
+    pieces = objective.pieces(batch)
+    assert [int((piece["labels"] != IGNORED).sum()) for piece in pieces] == [1, 0]

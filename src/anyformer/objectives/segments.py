@@ -81,6 +81,10 @@ class InTurn(OfTokens):
         ids = whole(samples[index]["ids"])
         return {"input_ids": ids[:-1], "labels": ids[1:].copy()}
 
+    def placed(self, batch: Batch) -> Batch:
+        """As it is: segments are cut out of it, each with places of its own."""
+        return batch
+
     def pieces(self, batch: Batch) -> Sequence[Batch]:
         """The segments (B, N), the first without a memory."""
         size = -(-batch["input_ids"].shape[1] // self.segments)
