@@ -64,8 +64,14 @@ class Map(NamedTuple):
             others = [c for c in launch.CANDIDATES if c.k < 2 * self.ins]
         else:
             here = launch.block_of(self.ins, self.outs, self.gated)
-            others = [b for b in launch.BLOCK_CANDIDATES if b.n * TENS <= self.outs]
+            others = [b for b in launch.BLOCK_CANDIDATES if self.suits(b)]
         return [here, *(c for c in others if c != here)]
+
+    def suits(self, block: Any) -> bool:
+        """Whether a block leaves enough programs, and each of them enough inputs."""
+        parts = -(-self.outs // block.n) * block.shares
+        alone = block.shares == 1 or not (self.best or self.gated)
+        return alone and 12 <= parts < 1600 and block.k * block.shares <= self.ins
 
     def set(self, option: Any) -> dict[str, Any]:
         """Constants of launch_rows with a cut."""

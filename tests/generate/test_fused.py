@@ -8,7 +8,7 @@ import torch
 from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.generate import fused as module
-from anyformer.generate import generate, stepping
+from anyformer.generate import generate
 from anyformer.generate.decoder import Growing
 from anyformer.generate.fused import Fused
 from anyformer.generate.prompt import Prompt
@@ -16,6 +16,7 @@ from anyformer.generate.static import Static
 from anyformer.laws import specs as laws
 from anyformer.laws.cases import perturbed
 from anyformer.model.model import build
+from anyformer.ops import rows as ops_rows
 from tests.generate.test_static import SWITCHES, prompt_of, trail
 
 pytest.importorskip("triton", reason="fused: Triton isn't installed")
@@ -140,9 +141,8 @@ def test_an_attention_with_a_gate_of_its_own_stays_beside_a_fused_feedforward():
 
 
 def test_more_rows_than_the_kernels_are_meant_for_take_the_plain_way(monkeypatch):
-    for place in (module, stepping):
-        monkeypatch.setattr(place, "MOST", 1)
-        monkeypatch.setattr(place, "FEW", 1)
+    monkeypatch.setattr(module, "MOST", 1)
+    monkeypatch.setattr(ops_rows, "FEW", 1)
     monkeypatch.setattr(module.Rows, "__call__", lambda *a: pytest.fail("a kernel was asked"))
     wanted, found, decoder = both(spec_of())
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
@@ -151,8 +151,7 @@ def test_more_rows_than_the_kernels_are_meant_for_take_the_plain_way(monkeypatch
 
 @pytest.mark.parametrize("name", ["plain", "no biases", "RMSNorm"])
 def test_rows_of_many_take_torchs_products_and_the_kernel_of_a_step(name, stepped, monkeypatch):
-    for place in (module, stepping):
-        monkeypatch.setattr(place, "FEW", 1)
+    monkeypatch.setattr(ops_rows, "FEW", 1)
     monkeypatch.setattr(module.Rows, "__call__", lambda *a: pytest.fail("a kernel was asked"))
     wanted, found, decoder = both(FUSED[name])
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)

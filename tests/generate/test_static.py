@@ -266,6 +266,7 @@ def test_graphs_on_a_gpu_equal_growing(name):
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores")  # of what torch compiles
+@pytest.mark.filterwarnings("ignore:\\s*Online softmax is disabled")
 @pytest.mark.parametrize("name", ["learned", "two key heads, rotary", "t5 bias", "encoder"])
 def test_compiled_graphs_equal_growing(name):
     model = perturbed(SWITCHES[name], 3).float().cuda()

@@ -101,8 +101,9 @@ def test_what_runs_depends_on_the_layers_below():
 def test_a_backend_that_takes_layers_apart_keeps_none_of_their_channels_side_by_side(name):
     if name == "layered":
         pytest.importorskip("triton", reason="layered: Triton isn't installed")
-    below = tuple((q.float(), k.float()) for q, k in pairs(5))
-    q, k, v = (torch.randn(B, H, N, D, requires_grad=True) for _ in "qkv")
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    below = tuple((q.float().to(here), k.float().to(here)) for q, k in pairs(5))
+    q, k, v = (torch.randn(B, H, N, D, requires_grad=True, device=here) for _ in "qkv")
     widths = []
     with torch.autograd.graph.saved_tensors_hooks(
         lambda t: widths.append(t.shape[-1]) or t, lambda t: t

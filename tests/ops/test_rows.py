@@ -115,7 +115,7 @@ def test_the_greatest_output_is_that_of_the_outputs(rows, dtype):
 def test_long_inputs_of_tens_of_rows_are_parted(ins, monkeypatch):
     from anyformer.ops.kernels import launch_rows
 
-    assert launch_rows.shares_of(ins, 1, alone=False) == 2 and len(launch_rows.BLOCKS) == 0
+    assert launch_rows.block_of(ins, 16, False).shares == 2
     x, map, more = drawn(64, ins), (drawn(16, ins), drawn(16)), drawn(64, 16)
     rows = Rows(map, None, None, "gelu")
     for _ in range(2):  # counts of arrivals are 0 again
@@ -124,15 +124,17 @@ def test_long_inputs_of_tens_of_rows_are_parted(ins, monkeypatch):
     assert not rows.arrived.any()
 
 
-@pytest.mark.parametrize("block", range(13))
-def test_every_block_gives_the_same(block, monkeypatch):
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("block", range(0, 50, 3))
+def test_every_block_gives_the_same(block, gated, monkeypatch):
     from anyformer.ops.kernels import launch_rows
 
-    assert len(launch_rows.BLOCK_CANDIDATES) == 13
+    assert len(launch_rows.BLOCK_CANDIDATES) == 50
     chosen = launch_rows.BLOCK_CANDIDATES[block]
-    monkeypatch.setattr(launch_rows, "BLOCKS", {(72, 21, True): chosen})
-    map, gate = ((drawn(21, 72), drawn(21)) for _ in "mg")
-    check(drawn(18, 72), map, norm_of("layer", 72), gate, "silu", drawn(18, 21))
+    monkeypatch.setattr(launch_rows, "BLOCKS", {(200, 21, gated): chosen})
+    map, gate = ((drawn(21, 200), drawn(21)) for _ in "mg")
+    norm = norm_of("layer", 200)
+    check(drawn(18, 200), map, norm, gate if gated else None, "silu", drawn(18, 21))
 
 
 def test_sums_of_squares_keep_their_digits():
@@ -174,6 +176,7 @@ def test_rows_without_numbers_are_told(value, rows):
 def test_kernels_do_not_start_early_where_no_gpu_can(monkeypatch):
     from anyformer.ops.kernels import launch_rows
 
+    monkeypatch.setattr(launch_rows, "EARLY", False)
     assert not launch_rows.early(drawn(1))
     monkeypatch.setattr(launch_rows, "EARLY", True)
     able = WHERE == "cuda" and torch.cuda.get_device_capability() >= (9, 0)

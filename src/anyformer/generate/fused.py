@@ -18,7 +18,7 @@ from anyformer.generate.stepping import Ending, Stepping, ends_plainly, plain
 from anyformer.model.heads import Vocabulary
 from anyformer.model.model import Model
 from anyformer.model.stack import Sublayer
-from anyformer.ops.rows import FEW, MOST, Norm, Pair, Rows, lacks
+from anyformer.ops.rows import MOST, Norm, Pair, Rows, lacks
 from anyformer.parts.attention import Attention
 from anyformer.parts.feedforward import ACTIVATIONS, FeedForward, identity
 from anyformer.parts.norm import LayerNorm, RMSNorm
@@ -48,8 +48,8 @@ class Fused(Sublayer):
         rows = x.shape[0] * x.shape[1]
         steps = rows <= MOST and not lent and self.step is not None
         if steps and self.step.serves(x, call, path):  # type: ignore[union-attr]
-            return self._stepped(x, call, path, rows <= FEW)
-        if rows > FEW or lent:
+            return self._stepped(x, call, path, rows <= self.leave.most)
+        if rows > self.leave.most or lent:
             return self.other(x, call, path)
         maps: Any = {self.exit: lambda y: self.leave(y, x)}
         return self.branch(x, replace(call, maps=maps), path)  # type: ignore[misc]

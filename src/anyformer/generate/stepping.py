@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from anyformer.model.heads import Vocabulary
 from anyformer.model.model import Model
-from anyformer.ops.rows import FEW, MOST, Rows
+from anyformer.ops.rows import MOST, Rows
 from anyformer.ops.step import Slots, Step
 from anyformer.ops.tiles import WIDEST
 from anyformer.parts.attention import Attention
@@ -90,13 +90,13 @@ class Ending:
 
     def __call__(self, x: Tensor) -> Tensor:
         """x (B, N, d) -> (B, N, V)."""
-        if x.shape[0] * x.shape[1] <= FEW:
+        if x.shape[0] * x.shape[1] <= self.rows.most:
             return self.rows(x)
         return self.map(x if self.norm is None else self.norm(x))
 
     def chooses(self, rows: int) -> bool:
         """Whether it can say the likeliest tokens of so many rows without their logits."""
-        return self.bare and rows <= FEW
+        return self.bare and rows <= self.rows.most
 
     def choose(self, x: Tensor, tokens: Tensor, broken: Tensor) -> None:
         """Write the likeliest tokens after x (B, 1, d), and which rows (B,) hold no numbers."""

@@ -59,7 +59,7 @@ class Plan:
             "weigh": self.weigh is not None,
             "remix": self.remix is not None,
             "dropout": self.dropout > 0,
-            "carry": bool(self.carry),
+            "carry": len(self.carry) > 0,
         }
         rows = [f for f in ("mix", "weigh", "remix") if asked.pop(f)]  # need whole rows of scores
         needs = {field: field for field, wanted in asked.items() if wanted}

@@ -14,7 +14,7 @@ from torch import Tensor
 from anyformer.ops.tiles import INSTALLED, TYPES, interpreted
 
 MOST = 64  # rows up to which the kernels are meant
-FEW = 16  # rows up to which they are used: for more, no GPU has measured them yet
+FEW = 16  # the same in float32, of which tensor cores know nothing
 NARROW = 16  # outputs of the narrowest program for more rows
 ACTS = ("identity", "gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "tanh", "sigmoid")
 
@@ -57,6 +57,11 @@ class Rows:
         if gate is not None:
             self.gate = gate[0].contiguous()
             self.gate_bias, self.gate_sums = self._folded(self.gate, gate[1])
+
+    @property
+    def most(self) -> int:
+        """Rows up to which the kernels are meant."""
+        return FEW if self.weight.dtype == torch.float32 else MOST
 
     def _folded(self, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """In float32: the bias with what the norm's shift adds, and the sums of gain · weight."""

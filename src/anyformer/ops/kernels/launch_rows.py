@@ -10,8 +10,8 @@ from torch import Tensor
 
 from anyformer.ops.kernels.launch import power
 from anyformer.ops.kernels.rows import best, row, rows
-from anyformer.ops.kernels.wide import wide
-from anyformer.ops.rows import MOST, NARROW
+from anyformer.ops.kernels.wide import normed, wide
+from anyformer.ops.rows import MOST
 
 SINGLE = 4  # rows up to which each is a vector of its own
 SEVERAL = 16  # rows up to which one small tile of products holds them
@@ -54,17 +54,28 @@ class Block(NamedTuple):
     k: int  # inputs that it reads at once
     warps: int
     stages: int
+    shares: int = 1  # programs that part the inputs
+    ahead: bool = True  # weights are asked for before the kernel before has ended
 
 
 # as CUTS, for tens of rows; others by `block_of`
-BLOCKS: dict[tuple[int, int, bool], Block] = {}
+BLOCKS = {
+    (768, 2304, False): Block(16, 128, 4, 4, ahead=False),
+    (768, 768, False): Block(16, 128, 4, 4),
+    (768, 3072, False): Block(16, 128, 4, 4, ahead=False),
+    (3072, 768, False): Block(16, 128, 4, 4, shares=3),
+    (768, 50257, False): Block(128, 64, 4, 3, ahead=False),
+}
 
-BLOCK_CANDIDATES = (
-    Block(16, 128, 4, 3), Block(16, 128, 4, 5), Block(16, 64, 4, 6), Block(16, 256, 4, 3),
-    Block(32, 128, 4, 3), Block(32, 128, 4, 4), Block(32, 64, 4, 6), Block(32, 128, 8, 4),
-    Block(64, 64, 4, 4), Block(64, 128, 4, 3), Block(128, 64, 4, 4), Block(128, 64, 8, 4),
-    Block(256, 64, 8, 3),
-)  # fmt: skip
+SLIM = ((16, 128, 4, 4), (32, 128, 4, 3), (32, 64, 4, 6), (64, 64, 4, 4), (64, 128, 4, 3))
+BROAD = ((128, 64, 4, 4), (128, 64, 4, 3), (128, 128, 4, 2), (128, 64, 8, 3), (256, 64, 8, 3))
+BLOCK_CANDIDATES = tuple(
+    Block(*sizes, shares, ahead)
+    for some, parted in ((SLIM, (1, 2, 3, 6)), (BROAD, (1,)))
+    for sizes in some
+    for shares in parted
+    for ahead in (False, True)
+)
 CANDIDATES = (
     Cut(1, 1024, 4), Cut(2, 1024, 4), Cut(4, 1024, 4), Cut(4, 1024, 8), Cut(8, 1024, 8),
     Cut(8, 256, 4), Cut(16, 256, 4), Cut(16, 256, 8), Cut(4, 512, 4), Cut(8, 512, 4),
@@ -95,6 +106,7 @@ class Shape(NamedTuple):
     N: int
     K: int
     EVICT: str = ""
+    AHEAD: bool = False
     SHARES: int = 1
     DEPTH: int = 0  # inputs of a share
     LINES: int = 1  # of 128 bytes of those, or more
@@ -175,13 +187,9 @@ def block_of(ins: int, outs: int, gated: bool) -> Block:
     if (ins, outs, gated) in BLOCKS:
         return BLOCKS[ins, outs, gated]
     if outs > MANY:
-        return Block(128, 64, 4, 4)
-    return Block(NARROW, min(128, power(ins)), 4, 4)
-
-
-def shares_of(ins: int, parts: int, alone: bool) -> int:
-    """Programs for each part of the outputs: several where inputs are long and programs few."""
-    return 1 if alone else max(1, min(-(-PROGRAMS // (2 * parts)), ins // 512))
+        return Block(128, 64, 4, 3, ahead=False)
+    shares = max(1, min(-(-PROGRAMS * 8 // outs), ins // 512))
+    return Block(16, min(128, power(ins)), 4, 4, shares, ahead=outs <= 1024)
 
 
 def programs(x: Tensor, weight: Tensor, gated: bool) -> int:
@@ -225,21 +233,25 @@ def _run(
 
 
 def _tens(x: Tensor, given: tuple[Any, ...], facts: tuple[Any, ...], arrived: Tensor) -> None:
-    """Launch the kernel for tens of rows."""
+    """Launch the kernels for tens of rows."""
     ins, outs, kind, _, gated, _, top, soon = facts
     assert len(x) <= MOST, "more rows than the kernels are meant for"
-    block = block_of(ins, outs, gated)
-    parts, small = -(-outs // block.n), x.dtype == torch.float32
-    step = block.k // 4 if small else block.k
-    shares = shares_of(ins, parts, kind != "none" or top)
-    depth = -(-ins // (shares * step)) * step
-    lines = power(depth * x.element_size() // 128)
-    tiles = {"M": max(64, power(len(x))), "N": block.n, "K": step}
-    shape = Shape(*facts, **tiles, SHARES=shares, DEPTH=depth, LINES=lines)
+    _, maps, norm, more, out, site = given
+    if kind != "none":
+        bare, x = x, torch.empty_like(x)
+        shape = Shape(*facts, M=1, N=1, K=power(ins))
+        launch(normed, (len(x),), soon, max(1, shape.K // 256), bare, norm[0], x, site, shape)
+    block, small = block_of(ins, outs, gated), x.dtype == torch.float32
+    parts, step = -(-outs // block.n), max(16, block.k // 4) if small else block.k
+    depth = -(-ins // ((1 if gated or top else block.shares) * step)) * step
+    shares, lines = -(-ins // depth), power(depth * x.element_size() // 128)
+    shape = Shape(
+        *facts, M=max(64, power(len(x))), N=block.n, K=step, AHEAD=block.ahead, SHARES=shares,
+        DEPTH=depth, LINES=lines,
+    )  # fmt: skip
     sums = x.new_empty(parts * shares * shape.M * shape.N if shares > 1 else 1, dtype=torch.float32)
-    *most, site = given
     launch(
-        wide, (parts, shares), soon, block.warps, *most, (sums, arrived), site, shape,
+        wide, (parts, shares), soon, block.warps, x, maps, more, out, (sums, arrived), site, shape,
         num_stages=1 if small else block.stages,
     )  # fmt: skip
 

@@ -25,7 +25,7 @@ class Tile(NamedTuple):
 
 # As `python -m benchmarks rows` found them on an H200.
 ALONE = Tile(1024, 1, 6336)  # where each query head has keys of its own
-CROWDED = Tile(1024, 1, 6336)  # the same, where rows and heads alone are many programs
+CROWDED = Tile(2048, 2, 1)  # the same, where rows and heads alone are many programs
 TOGETHER = Tile(8192, 4, 528)  # where several share theirs
 MANY = 264  # key heads of all rows that keep a GPU busy
 

@@ -1,9 +1,9 @@
-"""The kernel for tens of rows of a decoding step: norm, product, activation and sum in one.
+"""Kernels for tens of rows of a decoding step: a norm, and a product with what stands behind it.
 
-It does what `rows` does (kernels/rows.py) and is made for products whose time is that of their
-start: weights are asked for before the kernel before has ended, what a norm sums up is a product
-with ones beside the product itself, and long inputs are parted among programs, the last of which
-joins what all found.
+They do what `rows` does (kernels/rows.py) where products are tiles of their own: a norm beside such
+a product took longer than a kernel before it (benchmarks/NOTES.md). Weights may be asked for before
+the kernel before has ended, and long inputs are parted among programs, the last of which joins what
+all found.
 """
 
 from __future__ import annotations
@@ -12,8 +12,24 @@ import triton
 import triton.language as tl
 from triton.language.extra import cuda
 
-from anyformer.ops.kernels.rows import activated, best_of, scaled, vector
+from anyformer.ops.kernels.rows import activated, best_of, vector
 from anyformer.ops.kernels.tile import dot
+
+
+@triton.jit
+def normed(x_, gain_, out_, site, S: tl.constexpr):
+    """One row of x (rows, ins) by its norm, without a shift, in x's type."""
+    if S.EARLY:
+        cuda.gdc_launch_dependents()
+        cuda.gdc_wait()
+    k = tl.arange(0, S.K)
+    here, at = k < S.ins, tl.program_id(0).to(tl.int64) * S.ins + k
+    gain = vector(gain_, k, here, True)
+    x = tl.load(x_ + at, mask=here, other=0.0).to(tl.float32)
+    if S.NORM == "layer":
+        x = tl.where(here, x - tl.sum(x, 0) / S.ins, 0.0)
+    root = tl.rsqrt(tl.sum(x * x, 0) / S.ins + site.eps)
+    tl.store(out_ + at, x * root * gain, mask=here)
 
 
 @triton.jit
@@ -51,23 +67,14 @@ def joined(acc, sums_, arrived_, part, share, S: tl.constexpr):
 
 
 @triton.jit
-def written(found, maps, norm, ends, n, part, site, S: tl.constexpr):
-    """Divide by what the norm found, add, activate and write a tile (M, N).
-
-    found: products of map and gate, sums and squares of the norm's input; ends: more and out.
-    """
-    acc, gates, total, squares = found
-    more_, out_ = ends
+def written(acc, gates, maps, more_, out_, n, part, site, S: tl.constexpr):
+    """Add biases, activate and write a tile (M, N): products of the map and of its gate."""
     _, bias_, _, gate_bias_ = maps
-    _, sums_, gate_sums_ = norm
     m = tl.arange(0, S.M)
     real, wide_n, there = m < site.many, n[None, :], (n < S.outs)[None, :]
-    sums = vector(sums_, wide_n, there, S.NORM == "layer")
-    y = scaled(acc, total, squares, sums, site.eps, S) + vector(bias_, wide_n, there, True)
+    y = acc + vector(bias_, wide_n, there, True)
     if S.GATED:
-        sums = vector(gate_sums_, wide_n, there, S.NORM == "layer")
-        gate = scaled(gates, total, squares, sums, site.eps, S)
-        y *= activated(gate + vector(gate_bias_, wide_n, there, True), S)
+        y *= activated(gates + vector(gate_bias_, wide_n, there, True), S)
     else:
         y = activated(y, S)
     if S.BEST:
@@ -84,7 +91,7 @@ def written(found, maps, norm, ends, n, part, site, S: tl.constexpr):
 
 
 @triton.jit
-def wide(x_, maps, norm, more_, out_, shares, site, S: tl.constexpr):
+def wide(x_, maps, more_, out_, shares, site, S: tl.constexpr):
     """All rows by as many outputs as a tile has, over a share of the inputs.
 
     What is given is that of `rows`; shares: sums (programs, SHARES, M, N) in float32 and counts
@@ -96,38 +103,27 @@ def wide(x_, maps, norm, more_, out_, shares, site, S: tl.constexpr):
     begin = share * S.DEPTH
     if S.EARLY:
         cuda.gdc_launch_dependents()
-        fetched(w_, n, begin, S)
-        if S.GATED:
-            fetched(gate_, n, begin, S)
+        if S.AHEAD:
+            fetched(w_, n, begin, S)
+            if S.GATED:
+                fetched(gate_, n, begin, S)
         cuda.gdc_wait()
     real, there = (m < site.many)[:, None], (n < S.outs)[:, None]
     x_from = m.to(tl.int64)[:, None] * S.ins + k[None, :]
     w_from = n.to(tl.int64)[:, None] * S.ins + k[None, :]
     acc = tl.full((S.M, S.N), 0.0, tl.float32)
     gates = tl.full((S.M, S.N), 0.0, tl.float32)
-    totals = tl.full((S.M, 16), 0.0, tl.float32)
-    squares = tl.full((S.M, 16), 0.0, tl.float32)
-    ones = tl.full((S.K, 16), 1.0, tl.float32).to(x_.dtype.element_ty)
     for at in range(begin, begin + S.DEPTH, S.K):
         here = at + k < S.ins
         w = tl.load(w_ + w_from + at, mask=there & here[None, :], other=0.0)
         x = tl.load(x_ + x_from + at, mask=real & here[None, :], other=0.0)
-        if S.NORM != "none":
-            far = x.to(tl.float32)
-            if S.NORM == "layer":
-                totals += dot(x, ones)
-            near = (far * far).to(w.dtype)  # and what that leaves out: sums of 17 digits and more
-            squares += dot(near, ones) + dot((far * far - near.to(tl.float32)).to(w.dtype), ones)
-            gain = tl.load(norm[0] + at + k, mask=here, other=0.0).to(tl.float32)
-            x = (far * gain[None, :]).to(w.dtype)
         acc += dot(x, tl.trans(w))
         if S.GATED:
             gate = tl.load(gate_ + w_from + at, mask=there & here[None, :], other=0.0)
             gates += dot(x, tl.trans(gate))
-    total, square = tl.max(totals, 1)[:, None], tl.max(squares, 1)[:, None]  # all columns agree
     if S.SHARES > 1:
         acc, last = joined(acc, shares[0], shares[1], part, share, S)
         if last:
-            written((acc, gates, total, square), maps, norm, (more_, out_), n, part, site, S)
+            written(acc, gates, maps, more_, out_, n, part, site, S)
     else:
-        written((acc, gates, total, square), maps, norm, (more_, out_), n, part, site, S)
+        written(acc, gates, maps, more_, out_, n, part, site, S)
