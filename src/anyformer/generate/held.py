@@ -5,6 +5,7 @@ Letters: B batch, L room of the cache, G key heads, D channels, T positions read
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -86,21 +87,26 @@ class Held:
         keep = None if self.keep is None else F.pad(self.keep, (0, more), value=True)
         return replace(self, kv=kv, positions=_onwards(self.positions, more), keep=keep)
 
-    def fill(self, other: Held) -> bool:
-        """Take over what another holds, if it is of the same shape; whether it was."""
-        shape = lambda held: [
-            (held.others().keys(), held.kv.keys()),
-            *((x.shape, x.dtype, x.device) for x in held.tensors()),
-        ]
-        if shape(self) != shape(other):
+    def fill(self, other: Held, kv: Mapping[str, Pair], kinds: Kinds) -> bool:
+        """Take over what another holds, with keys and values (B, G, T, D), if it fits; whether so.
+
+        What lies beyond T is 0 again: what an earlier text left there may be no numbers.
+        """
+        old, new, room = self.others(), other.others(), other.positions.shape[1]
+        shape = lambda x: (x.shape, x.device)
+        buffers = lambda pairs: {path: [shape(x) for x in pair] for path, pair in pairs.items()}
+        fits = {n: shape(x) for n, x in old.items()} == {n: shape(x) for n, x in new.items()}
+        if not fits or buffers(self.kv) != buffers(_outlined(kv, kinds, room)):
             return False
-        for mine, new in zip(self.tensors(), other.tensors(), strict=True):
-            mine.copy_(new)
+        for name, mine in old.items():
+            mine.copy_(new[name])
+        torch._foreach_zero_([x for pair in self.kv.values() for x in pair])
+        _put(self.kv, kv)
         return True
 
 
-def hold(spec: S.Model, past: Past, rows: int, room: int, dtype: torch.dtype) -> tuple[Held, Kinds]:
-    """What a growing cache remembers, with room for L positions."""
+def hold(spec: S.Model, past: Past, rows: int, room: int) -> tuple[Held, Kinds]:
+    """What a growing cache remembers beside keys and values, with room for L positions."""
     kinds = kinds_of(spec.stack, room, past.keep is not None)
     assert past.positions is not None
     device, place, placed = past.positions.device, spec.embed.position, None
@@ -108,9 +114,8 @@ def hold(spec: S.Model, past: Past, rows: int, room: int, dtype: torch.dtype) ->
         count = past.seen if past.placed is None else past.placed
         placed = torch.zeros(rows, 1, dtype=torch.long, device=device) + count
     more = room - past.length
-    laid = lambda path, x: _laid(x.to(dtype), room, kinds, path)
     held = Held(
-        kv={path: (laid(path, k), laid(path, v)) for path, (k, v) in past.kv.items()},
+        kv={},
         positions=_onwards(past.positions, more),
         keep=None if past.keep is None else F.pad(past.keep, (0, more), value=True),
         placed=placed,
@@ -123,18 +128,42 @@ def hold(spec: S.Model, past: Past, rows: int, room: int, dtype: torch.dtype) ->
     return held, kinds
 
 
+def laid(kv: Mapping[str, Pair], kinds: Kinds, room: int, dtype: torch.dtype) -> dict[str, Pair]:
+    """Keys and values (B, G, T, D) by path, in buffers (B, G, L, D)."""
+    made = {
+        path: (k.new_zeros(k_like.shape, dtype=dtype), v.new_zeros(v_like.shape, dtype=dtype))
+        for (path, (k, v)), (k_like, v_like) in zip(
+            kv.items(), _outlined(kv, kinds, room).values(), strict=True
+        )
+    }
+    _put(made, kv)
+    return made
+
+
+def _outlined(kv: Mapping[str, Pair], kinds: Kinds, room: int) -> dict[str, Pair]:
+    """Tensors of the shapes of the buffers of keys and values, without memory of their own."""
+    found: dict[str, Pair] = {}
+    for path, (k, v) in kv.items():
+        size = kinds.windows[path] if path in kinds.rings else room
+        size = k.shape[2] if path in kinds.crossed else size
+        wide = lambda x, size=size: x[:, :, :1].expand(-1, -1, size, -1)
+        found[path] = wide(k), wide(v)
+    return found
+
+
+def _put(buffers: Mapping[str, Pair], kv: Mapping[str, Pair]) -> None:
+    """Write keys and values into buffers, whose places go round where those are shorter."""
+    for path, pair in kv.items():
+        for held, x in zip(buffers[path], pair, strict=True):
+            length, size = x.shape[2], held.shape[2]
+            if length <= size:
+                held.narrow(2, 0, length).copy_(x)
+            else:
+                at = torch.arange(length - size, length, device=x.device)
+                held.index_copy_(2, at % size, x.index_select(2, at).to(held.dtype))
+
+
 def _onwards(positions: Tensor, more: int) -> Tensor:
     """Positions (…, T) and those that follow."""
     after = torch.arange(1, more + 1, device=positions.device)
     return torch.cat([positions, positions[:, -1:] + after], 1)
-
-
-def _laid(x: Tensor, room: int, kinds: Kinds, path: str) -> Tensor:
-    """Keys or values (B, G, T, D) in a buffer (B, G, L, D)."""
-    if path in kinds.crossed:
-        return x
-    length = x.shape[2]
-    size = kinds.windows[path] if path in kinds.rings else room
-    held = x.new_zeros(*x.shape[:2], size, x.shape[3])
-    at = torch.arange(max(0, length - size), length, device=x.device)
-    return held.index_copy_(2, at % size, x.index_select(2, at))

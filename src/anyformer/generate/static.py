@@ -9,6 +9,7 @@ Letters: B batch, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -17,9 +18,10 @@ from torch import Tensor
 from anyformer.errors import InputError
 from anyformer.generate.decoder import Growing
 from anyformer.generate.fused import fused as fused_twin
-from anyformer.generate.held import Held, Kinds, hold
+from anyformer.generate.held import Held, Kinds, hold, laid
 from anyformer.generate.int8 import Int8
 from anyformer.generate.lean import lean
+from anyformer.generate.opening import Openings
 from anyformer.generate.prompt import Prompt
 from anyformer.generate.room import check_room
 from anyformer.generate.stepping import ending_of
@@ -111,10 +113,20 @@ class Static:
         self.kinds = Kinds(frozenset(), {}, frozenset())
         self.cache = Fixed({}, 0)
         self.captured: dict[tuple[int, Pick | None], tuple[Any, Tensor]] = {}
+        self.openings = Openings(model)
 
     @torch.inference_mode()
     def start(self, prompt: Prompt) -> Tensor:
         """Read a prompt, forgetting all before -> logits (B, V) after its last ids."""
+        read = self.openings.read if self.on_gpu and self.buckets else lambda p, read: read(p)
+        logits, self.length = read(prompt, self._open)
+        return logits
+
+    def _open(self, prompt: Prompt) -> tuple[Tensor, int]:
+        """Read a prompt with a growing cache and take over what that remembers.
+
+        What comes back are logits (B, V) and how many positions were read.
+        """
         reason = unserved(self.model, prompt)
         if reason is not None:
             raise InputError(f"{reason}: read it with Growing")
@@ -125,10 +137,11 @@ class Static:
         assert past is not None
         self.length, self.room = past.length, past.length + self.expected
         self.room += -self.room % EVEN if self.buckets else 0
-        held, kinds = hold(self.model.spec, past, rows, self.room, self.dtype)
-        if self.held is None or not self.held.fill(held):
-            self._keep(held, kinds)
-        return logits
+        held, kinds = hold(self.model.spec, past, rows, self.room)
+        if self.held is None or not self.held.fill(held, past.kv, kinds):
+            kv = laid(past.kv, kinds, self.room, self.dtype)
+            self._keep(replace(held, kv=kv), kinds)
+        return logits, self.length
 
     @torch.inference_mode()
     def step(self, tokens: Tensor) -> Tensor:
@@ -182,6 +195,7 @@ class Static:
         self.held, self.kinds = held, kinds
         self.cache = held.cache(kinds, self.length)
         self.captured.clear()
+        self.openings.graphs.clear()
 
     def _ready(self) -> Held:
         """What is held, with room for one more position."""

@@ -120,7 +120,8 @@ class Embed(Fresh):
         place = self.spec.position
         if isinstance(place, S.Learned) and self.position is not None:
             low = 0 if place.skip is None else -1  # no place: the row before that of position 0
-            found = self.position(positions.clamp(min=low) + place.offset)
+            at = positions.clamp(min=low)
+            found = self.position(at + place.offset if place.offset else at)
         elif isinstance(place, S.Sinusoidal):
             at = positions + place.offset
             found = sinusoid(at, x.shape[-1], place.theta, place.layout, place.closed).to(x.dtype)

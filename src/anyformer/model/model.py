@@ -180,7 +180,7 @@ class Model(nn.Module):
             states, shares = call.exits
             out.exits = torch.stack([self._told(h, None, given)["logits"] for h in states]), shares
         real = pooled(self.spec.head, seq, given, x.shape[1])
-        asked = x[:, -given.logits_to_keep :]  # all of them where it is 0
+        asked = x[:, -given.logits_to_keep :].contiguous()  # all of them where it is 0
         for name, answer in self._told(asked, real, given).items():
             out[name] = answer
         return out

@@ -58,16 +58,19 @@ class Block(NamedTuple):
     ahead: bool = True  # weights are asked for before the kernel before has ended
 
 
-# as CUTS, for tens of rows; others by `block_of`
+# as CUTS, for tens of rows, in whole steps of GPT-2 (benchmarks/NOTES.md); others by `block_of`
 BLOCKS = {
-    (768, 2304, False): Block(16, 128, 4, 4, ahead=False),
-    (768, 768, False): Block(16, 128, 4, 4),
-    (768, 3072, False): Block(16, 128, 4, 4, ahead=False),
-    (3072, 768, False): Block(16, 128, 4, 4, shares=3),
+    (768, 2304, False): Block(32, 256, 4, 3),
+    (768, 768, False): Block(32, 128, 4, 6),
+    (768, 3072, False): Block(32, 256, 4, 3),
+    (3072, 768, False): Block(32, 128, 4, 6, shares=3),
     (768, 50257, False): Block(128, 64, 4, 3, ahead=False),
 }
 
-SLIM = ((16, 128, 4, 4), (32, 128, 4, 3), (32, 64, 4, 6), (64, 64, 4, 4), (64, 128, 4, 3))
+SLIM = (
+    *((16, 128, 4, 4), (16, 128, 4, 6), (16, 256, 4, 3), (32, 128, 4, 3), (32, 128, 4, 6)),
+    *((32, 256, 4, 3), (64, 128, 4, 3), (64, 128, 4, 6)),
+)
 BROAD = ((128, 64, 4, 4), (128, 64, 4, 3), (128, 128, 4, 2), (128, 64, 8, 3), (256, 64, 8, 3))
 BLOCK_CANDIDATES = tuple(
     Block(*sizes, shares, ahead)
@@ -189,7 +192,7 @@ def block_of(ins: int, outs: int, gated: bool) -> Block:
     if outs > MANY:
         return Block(128, 64, 4, 3, ahead=False)
     shares = max(1, min(-(-PROGRAMS * 8 // outs), ins // 512))
-    return Block(16, min(128, power(ins)), 4, 4, shares, ahead=outs <= 1024)
+    return Block(32, min(128, power(ins)), 4, 6, shares)
 
 
 def programs(x: Tensor, weight: Tensor, gated: bool) -> int:

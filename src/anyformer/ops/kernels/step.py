@@ -39,23 +39,55 @@ def heads(x_, m, count, wave, S: tl.constexpr):
 
 
 @triton.jit
-def scores(q, k, S: tl.constexpr):
-    """q (M, BD) · k (N, BD) -> (M, N); one head alone needs no tile of products."""
+def begun(value, top, part, S: tl.constexpr):
+    """The state of a softmax: sums of values, tops and totals, with the new key where there is one.
+
+    value (M, BE) and top (M,) are what queries make of it alone, which the first share sees. One
+    query head has a softmax for each place of a tile, so that nothing is compared until the end.
+    """
     if S.M == 1:
-        s = tl.sum(q.to(tl.float32) * k.to(tl.float32), 1)[None, :]
+        here = (tl.arange(0, S.N) == 0) & (part == 0)
+        acc = tl.where(here[:, None], value, 0.0)
+        top = tl.where(here, top, float("-inf"))
     else:
-        s = dot(q, tl.trans(k))
-    return s
+        here = tl.full((S.M,), 0, tl.int32) == part
+        acc = tl.where(here[:, None], value, 0.0)
+        top = tl.where(here, top, float("-inf"))
+    return acc, top, here.to(tl.float32)
 
 
 @triton.jit
-def mixed(p, v, S: tl.constexpr):
-    """p (M, N) · v (N, BE) -> (M, BE)."""
+def softer(state, q, k, v, seen, scale, S: tl.constexpr):
+    """One step of an online softmax: q (M, BD) over k (N, BD) and v (N, BE)."""
+    acc, top, total = state
     if S.M == 1:
-        y = tl.sum(tl.trans(p) * v.to(tl.float32), 0)[None, :]
+        s = tl.sum(q.to(tl.float32) * k.to(tl.float32), 1) * scale
+        s = tl.where(seen, s, float("-inf"))
+        new = tl.maximum(top, s)
+        sure = tl.where(new == float("-inf"), 0.0, new)
+        p, shrink = tl.exp(s - sure), tl.exp(top - sure)
+        acc = acc * shrink[:, None] + p[:, None] * v.to(tl.float32)
+        total = total * shrink + p
     else:
-        y = dot(p.to(v.dtype), v)
-    return y
+        s = tl.where(seen[None, :], dot(q, tl.trans(k)) * scale, float("-inf"))
+        new = tl.maximum(top, tl.max(s, 1))
+        sure = tl.where(new == float("-inf"), 0.0, new)
+        p, shrink = tl.exp(s - sure[:, None]), tl.exp(top - sure)
+        acc = acc * shrink[:, None] + dot(p.to(v.dtype), v)
+        total = total * shrink + tl.sum(p, 1)
+    return acc, new, total
+
+
+@triton.jit
+def whole(state, S: tl.constexpr):
+    """The state of each query head: (M, BE), (M,) and (M,)."""
+    acc, top, total = state
+    if S.M == 1:
+        most = tl.max(top, 0, keep_dims=True)
+        weight = tl.exp(top - tl.where(most == float("-inf"), 0.0, most))
+        acc = tl.sum(acc * weight[:, None], 0, keep_dims=True)
+        top, total = most, tl.sum(total * weight, 0, keep_dims=True)
+    return acc, top, total
 
 
 @triton.jit
@@ -168,22 +200,15 @@ def step(y_, cache, beside, parts, out_, site, S: tl.constexpr):
         asked = y_ + b * ((S.heads * S.group + S.heads) * S.D + S.heads * S.E)
         wave = (cos_ + b * S.APART * S.HALF, sin_ + b * S.APART * S.HALF)
         q = heads(asked + g * S.group * S.D, tl.arange(0, S.M), S.group, wave, S)
-        acc = tl.full((S.M, S.BE), 0.0, tl.float32)
-        top = tl.full((S.M,), float("-inf"), tl.float32)
-        total = tl.full((S.M,), 0.0, tl.float32)
+        value, top = tl.full((S.M, S.BE), 0.0, tl.float32), tl.full((S.M,), 0.0, tl.float32)
         if part == 0:
             own = asked + S.heads * S.group * S.D
             key_, value_ = place(keys, b, g, slot), place(values, b, g, slot)
-            acc, top = newest(own, key_, value_, g, q, wave, site.scale, S)
-            total += 1.0
+            value, top = newest(own, key_, value_, g, q, wave, site.scale, S)
+        state = begun(value, top, part, S)
         for j in range(begin, last, S.N):
-            s = tl.where(seen[None, :], scores(q, k, S) * site.scale, float("-inf"))
-            now = v
+            now_k, now_v, now = k, v, seen
             k, v, seen = remembered(keys, values, keep_, b, g, j + S.N, last, slot, S)
-            new = tl.maximum(top, tl.max(s, 1))
-            sure = tl.where(new == float("-inf"), 0.0, new)
-            p = tl.exp(s - sure[:, None])
-            shrink = tl.exp(top - sure)
-            acc = acc * shrink[:, None] + mixed(p, now, S)
-            top, total = new, total * shrink + tl.sum(p, 1)
+            state = softer(state, q, now_k, now_v, now, site.scale, S)
+        acc, top, total = whole(state, S)
         ended(acc, top, total, bg, part, active, parts, out_, S)
