@@ -21,7 +21,13 @@ from anyformer.ops.relative import Relative, alibi_slopes, t5_bucket
 
 SIZE, CLIP, REACH, BUCKETS, FAR = 64, 64, 512, 32, 128
 BELOW = (3, 11)  # layers whose scores a residual attention adds
-NAMED = ("tiles", "sparse", "talking", "layered")  # kernels of ours, measured wherever they run
+NAMED = (
+    "far",
+    "tiles",
+    "sparse",
+    "talking",
+    "layered",
+)  # kernels of ours, measured wherever they run
 PLAIN, OURS, KERNELS, PEERS = "plain", "ours", "kernels", "peers"  # families of contestants
 FLEX, X, DENSE = "FlexAttention", "x-transformers", "written out"  # of peers
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]

@@ -88,6 +88,8 @@ def spent(one: Try, place: Place, times: int) -> tuple[float, str]:
         step = made(place, Contestant(one.switch, OURS, one.switch, WORKS[one.switch][0]))
         with tiled(one):
             step(1)
+            if times and place.device == "cuda":
+                step.capture()
             for _ in range(times):
                 start = time.perf_counter()
                 step(1)

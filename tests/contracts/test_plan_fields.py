@@ -72,12 +72,13 @@ CASES = [(field, i) for field, values in EXAMPLES.items() for i in range(len(val
 
 SPECIAL = {
     "band",
+    "far",
     "one",
     "sparse",
     "talking",
 }  # backends that want a certain kind of plan, and say so
 NARROW = dict.fromkeys(
-    ("tiles", "sparse", "talking", "layered"), torch.float32
+    ("far", "tiles", "sparse", "talking", "layered"), torch.float32
 )  # backends without float64
 NAMES = [
     pytest.param(name, marks=pytest.mark.skipif(not INSTALLED, reason="needs Triton"))

@@ -100,7 +100,8 @@ class Held:
             return False
         for name, mine in old.items():
             mine.copy_(new[name])
-        torch._foreach_zero_([x for pair in self.kv.values() for x in pair])
+        for x in (x for pair in self.kv.values() for x in pair):
+            x.zero_()
         _put(self.kv, kv)
         return True
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from anyformer.errors import BackendError, known_or_raise
 from anyformer.ops import band as band_
+from anyformer.ops import far as far_
 from anyformer.ops import flex as flex_
 from anyformer.ops import layered as layered_
 from anyformer.ops import one as one_
@@ -83,6 +84,12 @@ BACKENDS = {  # fastest first
         one_.one,
         frozenset({"mask", "carry"}),
         one_.lacks,
+        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
+    ),
+    "far": Backend(
+        far_.far,
+        frozenset({"mask", "relative", "carry"}),
+        far_.lacks,
         lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
     ),
     "tiles": Backend(

@@ -98,6 +98,7 @@ class Attention:
         "auto",
         "sdpa",
         "one",
+        "far",
         "tiles",
         "sparse",
         "talking",

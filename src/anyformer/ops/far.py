@@ -1,0 +1,158 @@
+"""Relative terms in two parts on a GPU: near keys by our tiles, far ones by the library's kernel.
+
+Beyond the low end of its tables a query adds the same to all its scores, and softmax doesn't see
+what a whole row gains: with tables that count from their low end, far keys are attended to plainly.
+Queries from the W-th on and keys up to the W-th last are a causal square of their own, which the
+library's fused kernel knows; the W - 1 nearest keys and the query itself are a window. Both parts
+are merged by their log-sum-exp, and go backwards with the merged output and log-sum-exp.
+
+Letters: B batch, H heads, N tokens, D head size, W distance of the low end.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from anyformer.ops import tiles
+from anyformer.ops.eager import widen
+from anyformer.ops.mask import Causal, Window, parts
+from anyformer.ops.plan import Plan
+from anyformer.ops.relative import Relative
+
+WIDEST = 128  # channels of a head that the library takes
+LOG2 = 0.6931471805599453
+
+
+def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
+    """Why this plan has no far part that the library can take, or None."""
+    terms = plan.relative
+    if terms is None or terms.key is not None:
+        return "needs relative terms that are the same for all far keys: no key table"
+    if any(not isinstance(m, Causal) for m in parts(plan.mask)) or plan.mask is None:
+        return "needs a causal mask alone"
+    if plan.start or plan.lead or q.shape[2] != k.shape[2]:
+        return "needs queries and keys that are the same tokens"
+    if v.shape[-1] != q.shape[-1] or q.shape[-1] > WIDEST or q.shape[-1] % 8:
+        return f"needs values as wide as q and k: a multiple of 8 up to {WIDEST}"
+    if q.is_cuda and q.dtype not in (torch.bfloat16, torch.float16):
+        return "needs q, k and v of 16 bits"
+    return tiles.lacks(q, k, v, plan)
+
+
+def far(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
+    """q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D)."""
+    terms = plan.relative
+    assert terms is not None
+    back = min(max(1, -terms.low), q.shape[2])
+    near = terms.reach(-back, 0)
+    above = lambda t: None if t is None else t - t[:, :1]  # counted from the low end
+    counted = Relative(-back, 0, above(near.bias), above(near.query))
+    k, v = widen(k, q.shape[1]), widen(v, q.shape[1])
+    facts, given = tiles.prepared(q, k, v, Plan(plan.scale, Causal() & Window(back), counted))
+    return _Far.apply(plan.scale, facts, *given)  # type: ignore[no-any-return]
+
+
+class _Far(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, scale: float, facts: list[int], *given: Tensor) -> Tensor:  # type: ignore[override]
+        out, lse = run_forward(list(given), scale, facts)
+        ctx.save_for_backward(*given, out, lse)
+        ctx.scale, ctx.facts = scale, facts
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+        found = run_backward([*ctx.saved_tensors, grad], ctx.scale, ctx.facts)
+        return (None, None, *found, None)
+
+
+@torch.library.custom_op("anyformer::far_forward", mutates_args=())
+def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
+    """What anyformer.ops.tiles.run_forward is given -> output, log-sum-exp in units of log 2."""
+    from anyformer.ops.kernels import launch, launch_merge  # Triton is no dependency
+
+    q, k, v, *tables, keep = given
+    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
+    (out,), lse = launch.forward(work)
+    back = work.facts.width
+    if q.shape[2] > back:
+        launch_merge.merge((out, lse), library(Square.of(q, k, v, back), scale), back)
+    return out, lse
+
+
+@run_forward.register_fake
+def _(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
+    q, v = given[0], given[2]
+    batch, heads, queries, _ = q.shape
+    out = q.new_empty(batch, queries, heads, v.shape[-1]).transpose(1, 2)
+    return out, q.new_empty(batch, heads, queries, dtype=torch.float32)
+
+
+@torch.library.custom_op("anyformer::far_backward", mutates_args=())
+def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
+    """The same, then output, log-sum-exp and the output's gradient -> those of all that learns."""
+    from anyformer.ops.kernels import launch
+
+    q, k, v, bias, query, key, keep, out, lse, grad = given
+    work = launch.Work(q, k, v, [bias, query, key], keep, scale, launch.Facts(*facts))
+    found = launch.backward(work, out, lse, grad)
+    back = work.facts.width
+    if q.shape[2] > back:
+        late = (slice(None), slice(None), slice(back, None))
+        early = (slice(None), slice(None), slice(-back))
+        above = out[late], lse[late] * LOG2, grad[late]
+        more = library_backward(Square.of(q, k, v, back), *above, scale)
+        for x, at, part in zip(found[:3], (late, early, early), more, strict=True):
+            x[at].add_(part)
+    return found
+
+
+@run_backward.register_fake
+def _(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
+    return [torch.empty_like(t) for t in given[:6]]
+
+
+class Square(NamedTuple):
+    """Queries and the keys that are far from them, as many."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+
+    @staticmethod
+    def of(q: Tensor, k: Tensor, v: Tensor, back: int) -> Square:
+        """Those of all tokens."""
+        return Square(q[:, :, back:], k[:, :, :-back], v[:, :, :-back])
+
+
+def library(square: Square, scale: float) -> tuple[Tensor, Tensor]:
+    """Causal attention by the library's kernel: output (B, H, N, D), log-sum-exp (B, H, N)."""
+    if square.q.is_cuda:
+        run = torch.ops.aten._scaled_dot_product_cudnn_attention
+        out, lse, *_ = run(*square, None, True, 0.0, True, False, scale=scale)
+    else:
+        run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        out, lse = run(*square, 0.0, True, scale=scale)
+    return out, lse.reshape(out.shape[:3])
+
+
+def library_backward(
+    square: Square, out: Tensor, lse: Tensor, grad: Tensor, scale: float
+) -> tuple[Tensor, ...]:
+    """Its gradients of q, k and v."""
+    if not square.q.is_cuda:
+        run = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+        lse = lse.transpose(1, 2).contiguous().transpose(1, 2)  # it wants tokens first
+        return run(grad, *square, out, lse, 0.0, True, scale=scale)
+    run = torch.ops.aten._scaled_dot_product_cudnn_attention_backward
+    seeds = [torch.zeros((), dtype=torch.long, device=out.device) for _ in range(2)]  # unread
+    most = out.shape[2]
+    lse = lse.contiguous()[..., None]
+    none = (None, None, None)  # no bias, no rows of several lengths
+    return run(grad, *square, out, lse, *seeds, *none, most, most, 0.0, True, scale=scale)

@@ -1,0 +1,112 @@
+"""Near keys by tiles and far ones by the library equal eager in float64, with all gradients."""
+
+import random
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+from anyformer.ops.attend import attend, choose, refusal
+from anyformer.ops.mask import Causal, Padding, Window
+from anyformer.ops.plan import Plan
+from anyformer.ops.relative import Relative
+from tests.ops.tile_cases import GPU, WHERE, Case, gaps, small_tiles
+
+pytest.importorskip("triton", reason="far: Triton isn't installed")
+DTYPE = torch.bfloat16 if GPU else torch.float32  # the library's kernels of a GPU are for 16 bits
+NEAR = 1e-2 if GPU else 1e-5
+
+
+@pytest.fixture(autouse=True)
+def _tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    from anyformer.ops.kernels import launch_merge
+
+    small_tiles(monkeypatch)
+    if not GPU:
+        monkeypatch.setattr(launch_merge, "ROWS", 16)
+
+
+plain = partial(Case, causal=True, size=(16, 16), dtype=DTYPE)
+CASES = {
+    "bias": plain(queries=41, reach=(-7, 0)),
+    "vectors of queries": plain(queries=40, reach=(-9, 0), terms="query", shared=True),
+    "both, with shared keys": plain((4, 2), 37, reach=(-5, 2), terms="bias query"),
+    "a reach of one": plain(queries=35, reach=(-1, 3), size=(24, 24)),
+    "a reach beyond all": plain(queries=20, reach=(-30, 0)),
+    "a reach of all but one": plain(queries=20, reach=(-19, 0)),
+    "narrow tables": plain(queries=33, reach=(-6, 0), terms="query", width=8),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_eager(name: str) -> None:
+    found = gaps(CASES[name], "far")
+    assert max(found.values()) < NEAR, found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("seed", range(20))
+def test_random_shapes_on_a_gpu(seed: int) -> None:
+    draw = random.Random(seed)
+    size = draw.choice([16, 32, 40, 64, 128])
+    case = plain(
+        heads=draw.choice([(4, 4), (12, 2), (2, 1)]),
+        queries=draw.randint(2, 1500),
+        size=(size, size),
+        reach=(-draw.choice([1, 16, 64, 128]), draw.choice([0, 5])),
+        terms=draw.choice(["bias", "query", "bias query"]),
+        shared=draw.random() < 0.5,
+    )
+    found = gaps(case, "far")
+    assert max(found.values()) < 1e-2, (case, found)
+
+
+def test_the_low_end_learns_too() -> None:
+    """What far keys gain is the table's first row, whose gradient is that of all others, turned."""
+    case = CASES["bias"]
+    given = case.tensors()
+    run = lambda q, k, v, p: attend(q, k, v, p, "far")
+    slope = case.results(run, given, DTYPE)["bias"].float()
+    assert slope[:, 0].abs().min() > 1e-3
+    assert slope.sum(1).abs().max() < 10 * NEAR * slope.abs().max()
+
+
+def test_twice_the_same_gradients_bit_for_bit() -> None:
+    case = CASES["both, with shared keys"]
+    given = case.tensors()
+    run = lambda q, k, v, p: attend(q, k, v, p, "far")
+    one, two = (case.results(run, given, DTYPE) for _ in range(2))
+    wanted = [n for n in one if not GPU or n == "out"]  # cuDNN's dq isn't
+    assert all(torch.equal(one[name], two[name]) for name in wanted)
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo's
+def test_a_compiled_graph_has_no_break() -> None:
+    case = replace(CASES["both, with shared keys"], queries=18)
+    given = case.tensors()
+    run = lambda q, k, v, p: attend(q, k, v, p, "far").sin()
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    one, two = (case.results(f, given, DTYPE) for f in (run, compiled))
+    for name in one:
+        torch.testing.assert_close(one[name], two[name])
+
+
+def test_says_what_it_cannot() -> None:
+    q, k, v = (torch.randn(2, 2, 16, 16, device=WHERE, dtype=DTYPE) for _ in "qkv")
+    table, row = torch.randn(2, 4, device=WHERE), torch.randn(2, 4, 16, device=WHERE)
+    terms = Relative(-3, 0, table)
+    says = lambda plan: str(refusal("far", q, k, v, plan))
+    keep = torch.ones(2, 16, dtype=torch.bool, device=WHERE)
+    assert refusal("far", q, k, v, Plan(1.0, Causal(), terms)) is None
+    assert choose(q, k, v, Plan(1.0, Causal(), terms)) != "far"  # not yet
+    assert "no key table" in says(Plan(1.0, Causal(), Relative(-3, 0, key=row)))
+    assert "no key table" in says(Plan(1.0, Causal()))
+    for mask in (None, Causal() & Window(5), Causal() & Padding(keep)):
+        assert says(Plan(1.0, mask, terms)) == "needs a causal mask alone"
+    assert says(Plan(1.0, Causal(), terms, lead=1)) == (
+        "needs queries and keys that are the same tokens"
+    )
+    narrow = torch.randn(2, 2, 16, 12, device=WHERE, dtype=DTYPE)
+    why = refusal("far", narrow, narrow, narrow, Plan(1.0, Causal(), terms))
+    assert "a multiple of 8" in str(why)
