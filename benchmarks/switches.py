@@ -4,8 +4,8 @@
 `python -m benchmarks band` on a CPU at 1,024 and 4,096 in float32. A ratio is a switch's time over
 that of plain attention, the fastest of torch's kernels, in turns with it. On a GPU steps are CUDA
 graphs, so that what the host takes to launch kernels counts for nobody, as in a captured training
-step. Rows are printed as they are measured, and `--only` names those wanted: `--only kernels` leaves
-out peers and plain PyTorch.
+step. Rows are printed as they are measured, and `--only` names those wanted: `--only kernels`
+leaves out peers and plain PyTorch.
 """
 
 from __future__ import annotations
