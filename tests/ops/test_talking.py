@@ -12,7 +12,7 @@ from anyformer.ops import weigh as W
 from anyformer.ops.attend import attend, choose, refusal
 from anyformer.ops.mask import Causal, Documents, Padding
 from anyformer.ops.plan import Plan
-from tests.ops.tile_cases import GPU, WHERE, Case, gaps
+from tests.ops.tile_cases import GPU, WHERE, Case, assert_as_exact_as_can_be, gaps
 
 pytest.importorskip("triton", reason="talking: Triton isn't installed")
 
@@ -72,8 +72,7 @@ def test_random_shapes_on_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
         gain=0.3,
         dtype=draw.choice([torch.float32, torch.bfloat16]),
     )
-    found = gaps(case, "talking")
-    assert max(found.values()) < (1e-5 if case.dtype == torch.float32 else 1e-2), (case, found)
+    assert_as_exact_as_can_be(case, "talking")
 
 
 def test_equals_eager_in_bfloat16() -> None:

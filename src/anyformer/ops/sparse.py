@@ -1,9 +1,9 @@
 """Top-k and entmax-1.5 in fused Triton kernels, linear in memory.
 
 Both weigh a score by itself once the bound of its row is known, below which nothing weighs. One
-kernel finds the bounds, of either kind, in two passes over tiles of scores that are never written
-out; the kernels of `tiles` do the rest, with all that they can: relative terms, windows, padding,
-persistent keys, shared keys. Results are the same each time.
+kernel finds the bounds, of either kind, in two or three passes over tiles of scores that are never
+written out; the kernels of `tiles` do the rest, with all that they can: relative terms, windows,
+padding, persistent keys, shared keys. Results are the same each time.
 """
 
 from __future__ import annotations

@@ -53,6 +53,7 @@ PLAIN = {
     "tables": {64: Size(64, 64, 4, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
     "roots": {64: Size(128, 64, 8, 2), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
     "threshold": {128: Size(64, 128, 8, 2), 256: Size(64, 64, 4, 2)},
+    "levels": {128: Size(64, 64, 4, 3), 256: Size(64, 32, 4, 2)},  # the thresholds of entmax
 }
 VECTORS = {  # in the tables; the sizes of "tables" are square in both
     "forward": {64: Size(64, 32, 4, 2), 256: Size(64, 32, 4, 1)},
@@ -61,6 +62,7 @@ VECTORS = {  # in the tables; the sizes of "tables" are square in both
     "tables": {128: Size(64, 64, 4, 1), 256: Size(32, 32, 8, 1)},
     "roots": {128: Size(64, 32, 4, 1), 256: Size(32, 32, 4, 1)},
     "threshold": {128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
+    "levels": {128: Size(64, 32, 4, 1), 256: Size(32, 32, 4, 1)},
 }
 EXACT = (Size(32, 32, 8, 1), Size(16, 16, 8, 1))  # of float32, plain and with more in registers
 
