@@ -42,7 +42,7 @@ WORKS = {  # the switch, the backend that runs it, and the kernels whose tiles a
     "Transformer-XL": ("tiles", ALIKE),
     "DeBERTa": ("tiles", ALIKE),
     "top-k": ("sparse", {"threshold": WIDE}),
-    "entmax": ("sparse", {"threshold": WIDE, "roots": WIDE}),
+    "entmax": ("sparse", {"levels": WIDE, "roots": WIDE}),
 }
 
 
