@@ -18,8 +18,8 @@ from torch import Tensor
 from anyformer.ops.tiles import INSTALLED, TYPES, interpreted
 
 IGNORED = -100  # a label that nothing is asked at
-NUMBERS = {"cpu": 1 << 25, "cuda": 1 << 27}  # logits of a chunk
-FEWEST = 64  # rows of a chunk at least
+NUMBERS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits of a chunk
+FEWEST, STEP = 64, 256  # rows of a chunk at least, and what more of them are a multiple of
 EVEN = {"cpu": 1, "cuda": 64}  # words are filled up to a multiple of it, as products like them
 
 
@@ -95,14 +95,19 @@ class _Work:
         even = EVEN.get(x.device.type, 1)
         self.words, self.map = len(map.weight), _filled(map, -len(map.weight) % even)
         map, wide = self.map, torch.promote_types(x.dtype, torch.float32)
-        self.loss = x.new_zeros((), dtype=wide)
-        self.hits = labels.new_zeros(())
+        self.told: list[tuple[Tensor, Tensor]] = []
         self.dx = torch.empty_like(x) if learns else x.new_empty(0)
         self.dw = torch.zeros_like(map.weight, dtype=wide) if learns else x.new_empty(0)
         self.db = x.new_zeros(len(map.weight) if learns else 0, dtype=wide)
-        rows = max(FEWEST, NUMBERS.get(x.device.type, NUMBERS["cpu"]) // len(map.weight))
+        rows = _rows(len(x), len(map.weight), x.device.type)
         for at in range(0, len(x), rows):
             self._chunk(x[at : at + rows], labels[at : at + rows], at if learns else None)
+        self.loss, self.hits = self._sums(x.new_empty(0, dtype=wide), labels[:0])
+
+    def _sums(self, *none: Tensor) -> list[Tensor]:
+        """The loss and the hits of all rows; `none`: those of no row."""
+        parts = zip(none, *self.told, strict=True)
+        return [torch.cat(part).sum() for part in parts]
 
     @property
     def grads(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -115,21 +120,36 @@ class _Work:
         compare = _fused if fused(logits) else _compared
         how = self.words, self.map.cap, at is not None
         loss, hits, slope = compare(logits, labels, *how)
-        self.loss += loss
-        self.hits += hits
+        self.told.append((loss, hits))
         if at is None:
             return
         assert slope is not None
         torch.mm(slope, self.map.weight, out=self.dx[at : at + len(x)])
-        if self.dw.dtype == x.dtype:
-            self.dw.addmm_(slope.T, x)
-        else:
-            self.dw += slope.T @ x
+        _add_product(self.dw, slope.T, x)
         if self.map.bias is not None:
             self.db += slope.sum(0, dtype=self.db.dtype)
 
 
-Compared = tuple[Tensor, Tensor, Tensor | None]  # loss, hits, and the gradient of logits
+def _rows(tokens: int, words: int, kind: str) -> int:
+    """Rows of a chunk: as many as its logits may be, alike in all chunks but for the last."""
+    most = max(FEWEST, NUMBERS.get(kind, NUMBERS["cpu"]) // words)
+    tokens = max(tokens, 1)
+    chunks = -(-tokens // most)
+    each = -(-tokens // chunks)
+    return min(most, each + -each % STEP)
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a @ b, where it may be wider than they are; a GPU's product adds to it by itself."""
+    if total.dtype == b.dtype:
+        total.addmm_(a, b)
+    elif total.is_cuda:
+        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
+    else:
+        total += a @ b
+
+
+Compared = tuple[Tensor, Tensor, Tensor | None]  # losses, hits, and the gradient of logits
 
 
 def _compared(
@@ -144,8 +164,8 @@ def _compared(
     top, best = wide.max(-1, keepdim=True)
     shares = (wide - top).exp_() if cap is not None else wide.sub_(top).exp_()
     total = shares.sum(-1, keepdim=True)
-    loss = torch.where(real[:, None], total.log() + top - found, 0.0).sum()
-    hits = (best[:, 0] == labels).sum()  # IGNORED is no place
+    loss = torch.where(real, (total.log() + top - found)[:, 0], 0.0)
+    hits = (best[:, 0] == labels).to(labels.dtype)  # IGNORED is no place
     if not learns:
         return loss, hits, None
     slope = shares.mul_(real[:, None] / total)
@@ -160,7 +180,7 @@ def _fused(logits: Tensor, labels: Tensor, words: int, cap: float | None, learns
     from anyformer.ops.kernels import launch_entropy  # Triton is no dependency
 
     loss, hits = launch_entropy.run(logits, labels, words, cap, learns)
-    return loss.sum(), hits.sum(), logits if learns else None
+    return loss, hits, logits if learns else None
 
 
 def _filled(map: Map, more: int) -> Map:
