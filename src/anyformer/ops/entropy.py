@@ -36,10 +36,10 @@ def takes(x: Tensor) -> bool:
 
     Gradients are made before a loss is scaled, and would be too small for it.
     """
-    return _dtype(x) != torch.float16
+    return computed_in(x) != torch.float16
 
 
-def _dtype(x: Tensor) -> torch.dtype:
+def computed_in(x: Tensor) -> torch.dtype:
     """What products with x are computed in."""
     here = x.device.type
     return torch.get_autocast_dtype(here) if torch.is_autocast_enabled(here) else x.dtype
@@ -47,7 +47,7 @@ def _dtype(x: Tensor) -> torch.dtype:
 
 def entropy_sum(x: Tensor, map: Map, labels: Tensor) -> tuple[Tensor, Tensor]:
     """x (T, d), labels (T,) -> the sum of losses, and how often the likeliest is the label."""
-    dtype = _dtype(x)
+    dtype = computed_in(x)
     learns = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in (x, map.weight, map.bias)
     )

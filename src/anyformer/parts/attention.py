@@ -30,7 +30,7 @@ from anyformer.parts.init import Fresh
 from anyformer.parts.position import lead_zeros, shifted, tables_of
 from anyformer.parts.rotary import stepped, turned
 from anyformer.parts.state import Call, Pairs
-from anyformer.parts.twin import called, heard
+from anyformer.parts.twin import bare
 from anyformer.spec.walk import head_dim, qk_dim
 
 
@@ -74,14 +74,6 @@ def weigh_of(spec: S.Weigh) -> W.Weigh | None:
 Map = Callable[[Tensor], Tensor]
 NARROW, MANY = 256, 256  # q, k and v are one product: the widest model, the fewest positions
 JOINING, CROWD = ("cuda",), 4096  # the same in a compiled block: devices, the fewest positions
-
-
-LEAN = called(nn.Linear)
-
-
-def _bare(map: nn.Module) -> bool:
-    """Whether a map is nothing but its weights: not wrapped, and nobody listens to it."""
-    return type(map) is LEAN or (type(map) is nn.Linear and not heard(map))
 
 
 def _beside(y: Tensor) -> Tensor:
@@ -205,7 +197,7 @@ class Attention(Fresh):
         if self.together is not None:
             q, k, v = self.together(x).split_with_sizes(widths, -1)
             return q, k, v
-        if not self._pays(x, call) or not all(map(_bare, maps)):
+        if not self._pays(x, call) or not all(map(bare, maps)):
             return None
         biases = tuple(m.bias for m in maps if m.bias is not None)
         if biases and len(biases) < len(maps):
