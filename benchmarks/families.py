@@ -49,6 +49,7 @@ class Family:
     masked: bool = False
     paired: bool = False
     hand: bool = False  # a minimal model written by hand beside
+    graph: bool = False  # beside, steps of ours that are replayed as one CUDA graph
 
     def batch(self, spec: S.Model, device: str, tiny: bool) -> Batch:
         """Random tokens."""
@@ -145,8 +146,8 @@ def _our_t5(tiny: bool) -> S.Model:
 
 
 FAMILIES = (
-    Family("gpt2", _our_gpt2(), _gpt2, 32, 1024, hand=True),
-    Family("bert", _our_bert, _bert, 64, 512, masked=True),
+    Family("gpt2", _our_gpt2(), _gpt2, 32, 1024, hand=True, graph=True),
+    Family("bert", _our_bert, _bert, 64, 512, masked=True, graph=True),
     Family("deberta-v3", _our_deberta, _deberta, 16, 512, masked=True),
     Family("t5", _our_t5, _t5, 16, 1024, paired=True),
     Family("gpt2-350m", _our_gpt2(dim=1024, depth=24, heads=16), _gpt2, 16, 1024, hand=True),
@@ -191,11 +192,13 @@ class Minimal(nn.Module):
         return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
 
-def ours(family: Family, spec: S.Model, batch: Batch, device: torch.device) -> Step:
+def ours(
+    family: Family, spec: S.Model, batch: Batch, device: torch.device, graph: bool = False
+) -> Step:
     """A step of a run: what the loop does with a batch, blocks compiled on a GPU."""
     gpu = device.type == "cuda"
     settings = Training(
-        steps=10**9, batch=len(batch["labels"]), lr=1e-4, compile=gpu,
+        steps=10**9, batch=len(batch["labels"]), lr=1e-4, compile=gpu, graph=graph,
         precision="bfloat16" if gpu else "float32",
     )  # fmt: skip
     objective = NextToken(cross=True)
@@ -245,6 +248,8 @@ def contestants(
 ) -> dict[str, Callable[[], Step]]:
     """Those that race, each made when it is asked for."""
     found: dict[str, Callable[[], Step]] = {"anyformer": lambda: ours(family, spec, batch, device)}
+    if family.graph and device.type == "cuda":
+        found["anyformer, one graph"] = lambda: ours(family, spec, batch, device, graph=True)
     for ways in (False, True) if compiled else (False,):
         named = f"transformers{', compiled' if ways else ''}"
         found[named] = lambda ways=ways: peer(family.theirs(spec), batch, device, ways)

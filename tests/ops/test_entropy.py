@@ -75,6 +75,14 @@ def test_labels_that_are_all_ignored_give_nothing(by):
     assert not any(g.any() for g in torch.autograd.grad(loss, (x, weight, bias)))
 
 
+def test_no_rows_have_no_loss_and_no_gradient():
+    x, weight, bias, labels = drawn(tokens=0)
+    loss, hits = entropy_sum(x, Map(weight, bias), labels)
+    assert loss.item() == 0.0 and int(hits) == 0
+    slopes = torch.autograd.grad(loss, (weight, bias))
+    assert [g.shape for g in slopes] == [(75, 12), (75,)] and not any(g.any() for g in slopes)
+
+
 def test_without_gradients_none_are_made(by):
     x, weight, bias, labels = drawn()
     with torch.no_grad():

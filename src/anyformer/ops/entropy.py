@@ -84,7 +84,8 @@ class _Sum(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         grads = zip(ctx.saved_tensors, ctx.types, strict=True)
-        scaled = [None if t is None else (g * above[0]).to(t) for g, t in grads]
+        like = lambda g, t: torch.empty_like(g, dtype=t)
+        scaled = [None if t is None else torch.mul(g, above[0], out=like(g, t)) for g, t in grads]
         return (*scaled, None, None, None)
 
 
@@ -97,7 +98,8 @@ class _Work:
         map, wide = self.map, torch.promote_types(x.dtype, torch.float32)
         self.told: list[tuple[Tensor, Tensor]] = []
         self.dx = torch.empty_like(x) if learns else x.new_empty(0)
-        self.dw = torch.zeros_like(map.weight, dtype=wide) if learns else x.new_empty(0)
+        begun = torch.empty_like if len(x) else torch.zeros_like  # the first chunk writes all of it
+        self.dw = begun(map.weight, dtype=wide) if learns else x.new_empty(0)
         self.db = x.new_zeros(len(map.weight) if learns else 0, dtype=wide)
         rows = _rows(len(x), len(map.weight), x.device.type)
         for at in range(0, len(x), rows):
@@ -125,7 +127,7 @@ class _Work:
             return
         assert slope is not None
         torch.mm(slope, self.map.weight, out=self.dx[at : at + len(x)])
-        _add_product(self.dw, slope.T, x)
+        _add_product(self.dw, slope.T, x, 1 if at else 0)
         if self.map.bias is not None:
             self.db += slope.sum(0, dtype=self.db.dtype)
 
@@ -139,14 +141,19 @@ def _rows(tokens: int, words: int, kind: str) -> int:
     return min(most, each + -each % STEP)
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a @ b, where it may be wider than they are; a GPU's product adds to it by itself."""
+def _add_product(total: Tensor, a: Tensor, b: Tensor, beta: int) -> None:
+    """total = beta · total + a @ b, which it may be wider than; what 0 multiplies is never read.
+
+    A GPU's product adds to it by itself.
+    """
     if total.dtype == b.dtype:
-        total.addmm_(a, b)
+        total.addmm_(a, b, beta=beta)
     elif total.is_cuda:
-        torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
-    else:
+        torch.addmm(total, a, b, out_dtype=total.dtype, beta=beta, out=total)
+    elif beta:
         total += a @ b
+    else:
+        total.copy_(a @ b)
 
 
 Compared = tuple[Tensor, Tensor, Tensor | None]  # losses, hits, and the gradient of logits
