@@ -12,36 +12,46 @@ LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def tanh_slope(x):
-    """Φ by tanh, as s(u) with u = 2√(2/π)(x + 0.044715 x³), and d/dx of x Φ."""
-    square = x * x
-    s = 1.0 / (1.0 + tl.exp2(x * (1.5957691216057308 + 0.07135481627260025 * square) * -LOG2E))
-    return s, s + x * (s - s * s) * (1.5957691216057308 + 0.21406444881780076 * square)
+def share(x):
+    """Φ by tanh, as s(u) with u = 2√(2/π)(x + 0.044715 x³)."""
+    u = x * (1.5957691216057308 + 0.07135481627260025 * x * x)
+    return 1.0 / (1.0 + tl.exp2(u * -LOG2E))
 
 
 @triton.jit
-def normal_slope(x):
-    """Φ of a normal distribution, and d/dx of x Φ.
+def tail(x):
+    """Φ(-|x|) of a normal distribution, and its density at x.
 
-    Φ(-|x|) is exp(-x² / 2) times a polynomial of 1 / (1 + 0.2316419 |x|), with an error below 1e-7
+    It is the density times a polynomial of 1 / (1 + 0.2316419 |x|), with an error below 1e-7
     (Abramowitz and Stegun 26.2.17).
     """
     t = 1.0 / (1.0 + 0.2316419 * tl.abs(x))
     e = tl.exp2(x * x * (-0.5 * LOG2E)) * 0.3989422804014327
-    tail = t * (-1.821255978 + t * 1.330274429)
-    tail = e * t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + tail)))
-    p = tl.where(x < 0.0, tail, 1.0 - tail)
-    return p, p + x * e
+    high = t * (-1.821255978 + t * 1.330274429)
+    return e * t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + high))), e
 
 
 @triton.jit
-def both(x, S: tl.constexpr):
-    """What x is multiplied by, and the slope of the product."""
+def value(x, S: tl.constexpr):
+    """x Φ(x)."""
     if S.TANH:
-        p, slope = tanh_slope(x)
+        y = x * share(x)
     else:
-        p, slope = normal_slope(x)
-    return p, slope
+        below, _ = tail(x)
+        y = tl.maximum(x, 0.0) - tl.abs(x) * below  # on both sides of 0
+    return y
+
+
+@triton.jit
+def slope(x, S: tl.constexpr):
+    """d/dx of x Φ(x)."""
+    if S.TANH:
+        s = share(x)
+        d = s + x * (s - s * s) * (1.5957691216057308 + 0.21406444881780076 * x * x)
+    else:
+        below, e = tail(x)
+        d = tl.where(x < 0.0, below, 1.0 - below) + x * e
+    return d
 
 
 @triton.jit
@@ -55,8 +65,7 @@ def forward(h_, bias_, out_, site, S: tl.constexpr):
         at = r[:, None] * site.width + c[None, :]
         there = (r < site.rows)[:, None] & (c < site.width)[None, :]
         x = tl.load(h_ + at, mask=there, other=0.0).to(tl.float32) + bias[None, :]
-        p, _ = both(x, S)
-        tl.store(out_ + at, x * p, mask=there)
+        tl.store(out_ + at, value(x, S), mask=there)
 
 
 @triton.jit
@@ -71,9 +80,8 @@ def backward(grad_, h_, bias_, out_, sums_, site, S: tl.constexpr):
         at = r[:, None] * site.width + c[None, :]
         there = (r < site.rows)[:, None] & (c < site.width)[None, :]
         x = tl.load(h_ + at, mask=there, other=0.0).to(tl.float32) + bias[None, :]
-        _, slope = both(x, S)
-        slope *= tl.load(grad_ + at, mask=there, other=0.0).to(tl.float32)
-        total += slope
-        tl.store(out_ + at, slope, mask=there)
+        own = slope(x, S) * tl.load(grad_ + at, mask=there, other=0.0).to(tl.float32)
+        total += own
+        tl.store(out_ + at, own, mask=there)
     at = tl.program_id(1) * site.width + c
     tl.store(sums_ + at, tl.sum(total, 0), mask=c < site.width)
