@@ -24,11 +24,13 @@ from anyformer.model.count import count
 from anyformer.model.model import build
 from anyformer.objectives.base import IGNORED, Batch, Trainee
 from anyformer.objectives.causal import NextToken
+from anyformer.parts import attention, feedforward
 from anyformer.recipes import recipe
 from anyformer.train.prepare import prepare
 from anyformer.train.ranks import alone
 from anyformer.train.settings import Settings as Training
 from anyformer.train.step import Stepper
+from benchmarks.rows import changed
 from benchmarks.runner import Settings, Table, interval, race
 
 MASKED = 0.15  # of the tokens of a row
@@ -49,6 +51,7 @@ class Family:
     masked: bool = False
     paired: bool = False
     hand: bool = False  # a minimal model written by hand beside
+    graph: bool = False  # beside, steps of ours as one CUDA graph, and with kernels of our own
 
     def batch(self, spec: S.Model, device: str, tiny: bool) -> Batch:
         """Random tokens."""
@@ -65,9 +68,9 @@ class Family:
 
 
 def _sizes(spec: S.Model) -> dict[str, int]:
-    attention = spec.stack.block[0].branch
-    assert isinstance(attention, S.Attention) and isinstance(spec.embed.source, S.Tokens)
-    sizes = {"dim": spec.dim, "depth": spec.stack.depth, "heads": attention.heads}
+    first = spec.stack.block[0].branch
+    assert isinstance(first, S.Attention) and isinstance(spec.embed.source, S.Tokens)
+    sizes = {"dim": spec.dim, "depth": spec.stack.depth, "heads": first.heads}
     return {**sizes, "vocab": spec.embed.source.vocab}
 
 
@@ -145,8 +148,8 @@ def _our_t5(tiny: bool) -> S.Model:
 
 
 FAMILIES = (
-    Family("gpt2", _our_gpt2(), _gpt2, 32, 1024, hand=True),
-    Family("bert", _our_bert, _bert, 64, 512, masked=True),
+    Family("gpt2", _our_gpt2(), _gpt2, 32, 1024, hand=True, graph=True),
+    Family("bert", _our_bert, _bert, 64, 512, masked=True, graph=True),
     Family("deberta-v3", _our_deberta, _deberta, 16, 512, masked=True),
     Family("t5", _our_t5, _t5, 16, 1024, paired=True),
     Family("gpt2-350m", _our_gpt2(dim=1024, depth=24, heads=16), _gpt2, 16, 1024, hand=True),
@@ -191,11 +194,13 @@ class Minimal(nn.Module):
         return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
 
-def ours(family: Family, spec: S.Model, batch: Batch, device: torch.device) -> Step:
+def ours(
+    family: Family, spec: S.Model, batch: Batch, device: torch.device, graph: bool = False
+) -> Step:
     """A step of a run: what the loop does with a batch, blocks compiled on a GPU."""
     gpu = device.type == "cuda"
     settings = Training(
-        steps=10**9, batch=len(batch["labels"]), lr=1e-4, compile=gpu,
+        steps=10**9, batch=len(batch["labels"]), lr=1e-4, compile=gpu, graph=graph,
         precision="bfloat16" if gpu else "float32",
     )  # fmt: skip
     objective = NextToken(cross=True)
@@ -209,6 +214,16 @@ def ours(family: Family, spec: S.Model, batch: Batch, device: torch.device) -> S
         stepper.run(turn[0], batches, 1.0, False, metrics=False)
 
     return step
+
+
+def joined(step: Step) -> Step:
+    """The same with one product for q, k and v and our kernels for GELU in compiled blocks."""
+
+    def run() -> None:
+        with changed(attention, JOINING=("cuda",)), changed(feedforward, FUSING=("cuda",)):
+            step()
+
+    return run
 
 
 def peer(model: nn.Module, batch: Batch, device: torch.device, compiled: bool) -> Step:
@@ -245,6 +260,9 @@ def contestants(
 ) -> dict[str, Callable[[], Step]]:
     """Those that race, each made when it is asked for."""
     found: dict[str, Callable[[], Step]] = {"anyformer": lambda: ours(family, spec, batch, device)}
+    if family.graph and device.type == "cuda":
+        found["anyformer, one graph"] = lambda: ours(family, spec, batch, device, graph=True)
+        found["anyformer, joined"] = lambda: joined(ours(family, spec, batch, device))
     for ways in (False, True) if compiled else (False,):
         named = f"transformers{', compiled' if ways else ''}"
         found[named] = lambda ways=ways: peer(family.theirs(spec), batch, device, ways)

@@ -75,6 +75,14 @@ def test_labels_that_are_all_ignored_give_nothing(by):
     assert not any(g.any() for g in torch.autograd.grad(loss, (x, weight, bias)))
 
 
+def test_no_rows_have_no_loss_and_no_gradient():
+    x, weight, bias, labels = drawn(tokens=0)
+    loss, hits = entropy_sum(x, Map(weight, bias), labels)
+    assert loss.item() == 0.0 and int(hits) == 0
+    slopes = torch.autograd.grad(loss, (weight, bias))
+    assert [g.shape for g in slopes] == [(75, 12), (75,)] and not any(g.any() for g in slopes)
+
+
 def test_without_gradients_none_are_made(by):
     x, weight, bias, labels = drawn()
     with torch.no_grad():
@@ -93,6 +101,41 @@ def test_under_autocast_products_are_of_that_type(by):
     for found, right in zip(grads, wanted, strict=True):
         assert found.dtype == torch.float32
         assert (found - right).norm() <= 2e-2 * right.norm()
+
+
+def test_of_equal_logits_the_first_is_the_likeliest(by):
+    """Wherever they lie: in a group that one thread reads, in a piece, in two, at the end."""
+    for first, second in ((1, 2), (3, 30), (5, 70), (40, 74), (64, 74), (0, 33)):
+        weight = torch.zeros(75, 12, device=WHERE)
+        weight[[first, second]] = 1.0
+        x = torch.ones(2, 12, device=WHERE)
+        labels = torch.tensor([first, second], device=WHERE)
+        assert int(entropy_sum(x[:1], Map(weight), labels[:1])[1]) == 1
+        assert int(entropy_sum(x[:1], Map(weight), labels[1:])[1]) == 0
+        assert int(entropy_sum(x, Map(weight), labels)[1]) == 1
+
+
+def test_words_that_are_ruled_out_have_no_share(by):
+    x, weight, bias, labels = drawn()
+    with torch.no_grad():
+        bias[5:70] = float("-inf")
+    labels = labels.clamp(max=4)
+    found, wanted = (
+        entropy_sum(x, Map(weight, bias), labels)[0],
+        plain(x, weight, bias, labels, None),
+    )
+    assert found.item() == pytest.approx(wanted[0].item(), rel=1e-5)
+    slope = torch.autograd.grad(found, bias)[0]
+    assert not slope[5:70].any() and slope.isfinite().all()
+
+
+@pytest.mark.parametrize(("tokens", "words"), [(32768, 50304), (1, 50304), (5000, 300000), (0, 9)])
+def test_chunks_are_alike_and_hold_all_rows(tokens, words):
+    rows = entropy._rows(tokens, words, "cuda")
+    fewest = -(-tokens * words // entropy.NUMBERS["cuda"])
+    assert rows * words <= max(entropy.NUMBERS["cuda"], entropy.FEWEST * words)
+    assert -(-tokens // rows) <= fewest + 1
+    assert rows % entropy.STEP == 0 or rows == entropy.NUMBERS["cuda"] // words
 
 
 def test_logits_are_never_all_there(monkeypatch):

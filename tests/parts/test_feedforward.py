@@ -7,7 +7,8 @@ import torch
 from transformers.activations import ACT2FN
 
 from anyformer import spec as S
-from anyformer.parts import build
+from anyformer.ops import gelu
+from anyformer.parts import build, feedforward
 from anyformer.parts.feedforward import ACTIVATIONS
 from anyformer.parts.state import Call
 
@@ -67,3 +68,34 @@ def test_dropout_is_for_training_alone():
     calm = ff.eval()(X, CALL, "0.0")
     assert torch.equal(calm, ff(X, CALL, "0.0"))
     assert not torch.equal(calm, ff.train()(X, CALL, "0.0"))
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # dynamo does
+@pytest.mark.parametrize("act", ["gelu", "gelu_tanh"])
+def test_in_a_compiled_block_a_kernel_adds_the_bias(act, monkeypatch):
+    if not gelu.takes(torch.zeros(1, dtype=torch.bfloat16)):
+        pytest.skip("kernel: TRITON_INTERPRET=1 runs it on a CPU")
+    torch.manual_seed(0)
+    branch, x = build(S.FeedForward(act=act), 8), torch.randn(2, 5, 8)
+    torch.nn.init.normal_(branch.up.bias)
+
+    def gradients(forward):
+        branch.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            y = forward(x, CALL, "0")
+        y.float().square().sum().backward()
+        return {"y": y.detach(), **{n: p.grad for n, p in branch.named_parameters()}}
+
+    names = []
+
+    def counted(graph, inputs):
+        names.extend(str(n.target) for n in graph.graph.nodes)
+        return graph.forward
+
+    monkeypatch.setattr(feedforward, "FUSING", ("cpu",))
+    wanted = gradients(branch.forward)
+    torch._dynamo.reset()
+    found = gradients(torch.compile(branch.forward, backend=counted, fullgraph=True))
+    assert not any("gelu" in n and "anyformer" not in n for n in names)
+    for name, value in wanted.items():
+        assert (found[name] - value).norm() <= 2e-2 * value.norm(), name

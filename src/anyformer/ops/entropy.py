@@ -9,6 +9,7 @@ Letters: T tokens, V vocabulary, d width.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, NamedTuple
 
 import torch
@@ -18,8 +19,8 @@ from torch import Tensor
 from anyformer.ops.tiles import INSTALLED, TYPES, interpreted
 
 IGNORED = -100  # a label that nothing is asked at
-NUMBERS = {"cpu": 1 << 25, "cuda": 1 << 27}  # logits of a chunk
-FEWEST = 64  # rows of a chunk at least
+NUMBERS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits of a chunk
+FEWEST, STEP = 64, 256  # rows of a chunk at least, and what more of them are a multiple of
 EVEN = {"cpu": 1, "cuda": 64}  # words are filled up to a multiple of it, as products like them
 
 
@@ -36,10 +37,10 @@ def takes(x: Tensor) -> bool:
 
     Gradients are made before a loss is scaled, and would be too small for it.
     """
-    return _dtype(x) != torch.float16
+    return computed_in(x) != torch.float16
 
 
-def _dtype(x: Tensor) -> torch.dtype:
+def computed_in(x: Tensor) -> torch.dtype:
     """What products with x are computed in."""
     here = x.device.type
     return torch.get_autocast_dtype(here) if torch.is_autocast_enabled(here) else x.dtype
@@ -47,7 +48,7 @@ def _dtype(x: Tensor) -> torch.dtype:
 
 def entropy_sum(x: Tensor, map: Map, labels: Tensor) -> tuple[Tensor, Tensor]:
     """x (T, d), labels (T,) -> the sum of losses, and how often the likeliest is the label."""
-    dtype = _dtype(x)
+    dtype = computed_in(x)
     learns = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in (x, map.weight, map.bias)
     )
@@ -84,7 +85,8 @@ class _Sum(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *above: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         grads = zip(ctx.saved_tensors, ctx.types, strict=True)
-        scaled = [None if t is None else (g * above[0]).to(t) for g, t in grads]
+        like = lambda g, t: torch.empty_like(g, dtype=t)
+        scaled = [None if t is None else torch.mul(g, above[0], out=like(g, t)) for g, t in grads]
         return (*scaled, None, None, None)
 
 
@@ -95,14 +97,20 @@ class _Work:
         even = EVEN.get(x.device.type, 1)
         self.words, self.map = len(map.weight), _filled(map, -len(map.weight) % even)
         map, wide = self.map, torch.promote_types(x.dtype, torch.float32)
-        self.loss = x.new_zeros((), dtype=wide)
-        self.hits = labels.new_zeros(())
+        self.told: list[tuple[Tensor, Tensor]] = []
         self.dx = torch.empty_like(x) if learns else x.new_empty(0)
-        self.dw = torch.zeros_like(map.weight, dtype=wide) if learns else x.new_empty(0)
+        begun = torch.empty_like if len(x) else torch.zeros_like  # the first chunk writes all of it
+        self.dw = begun(map.weight, dtype=wide) if learns else x.new_empty(0)
         self.db = x.new_zeros(len(map.weight) if learns else 0, dtype=wide)
-        rows = max(FEWEST, NUMBERS.get(x.device.type, NUMBERS["cpu"]) // len(map.weight))
+        rows = _rows(len(x), len(map.weight), x.device.type)
         for at in range(0, len(x), rows):
             self._chunk(x[at : at + rows], labels[at : at + rows], at if learns else None)
+        self.loss, self.hits = self._sums(x.new_empty(0, dtype=wide), labels[:0])
+
+    def _sums(self, *none: Tensor) -> list[Tensor]:
+        """The loss and the hits of all rows; `none`: those of no row."""
+        parts = zip(none, *self.told, strict=True)
+        return [torch.cat(part).sum() for part in parts]
 
     @property
     def grads(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -115,21 +123,52 @@ class _Work:
         compare = _fused if fused(logits) else _compared
         how = self.words, self.map.cap, at is not None
         loss, hits, slope = compare(logits, labels, *how)
-        self.loss += loss
-        self.hits += hits
+        self.told.append((loss, hits))
         if at is None:
             return
         assert slope is not None
         torch.mm(slope, self.map.weight, out=self.dx[at : at + len(x)])
-        if self.dw.dtype == x.dtype:
-            self.dw.addmm_(slope.T, x)
-        else:
-            self.dw += slope.T @ x
+        _add_product(self.dw, slope.T, x, 1 if at else 0)
         if self.map.bias is not None:
             self.db += slope.sum(0, dtype=self.db.dtype)
 
 
-Compared = tuple[Tensor, Tensor, Tensor | None]  # loss, hits, and the gradient of logits
+def _rows(tokens: int, words: int, kind: str) -> int:
+    """Rows of a chunk: as many as its logits may be, alike in all chunks but for the last."""
+    most = max(FEWEST, NUMBERS.get(kind, NUMBERS["cpu"]) // words)
+    tokens = max(tokens, 1)
+    chunks = -(-tokens // most)
+    each = -(-tokens // chunks)
+    return min(most, each + -each % STEP)
+
+
+@functools.cache
+def _adds_wide(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether torch's products of a type add to float32 there, as they do from some version on."""
+    a, total = torch.ones(16, 16, device=device, dtype=dtype), torch.ones(16, 16, device=device)
+    try:
+        torch.addmm(total, a, a, out_dtype=torch.float32, out=total)
+    except (RuntimeError, TypeError):
+        return False
+    return bool((total == 17).all())
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor, beta: int) -> None:
+    """total = beta · total + a @ b, which it may be wider than; what 0 multiplies is never read.
+
+    A GPU's product adds to it by itself.
+    """
+    if total.dtype == b.dtype:
+        total.addmm_(a, b, beta=beta)
+    elif total.is_cuda and _adds_wide(total.device, b.dtype):
+        torch.addmm(total, a, b, out_dtype=total.dtype, beta=beta, out=total)
+    elif beta:
+        total += a @ b
+    else:
+        total.copy_(a @ b)
+
+
+Compared = tuple[Tensor, Tensor, Tensor | None]  # losses, hits, and the gradient of logits
 
 
 def _compared(
@@ -144,8 +183,8 @@ def _compared(
     top, best = wide.max(-1, keepdim=True)
     shares = (wide - top).exp_() if cap is not None else wide.sub_(top).exp_()
     total = shares.sum(-1, keepdim=True)
-    loss = torch.where(real[:, None], total.log() + top - found, 0.0).sum()
-    hits = (best[:, 0] == labels).sum()  # IGNORED is no place
+    loss = torch.where(real, (total.log() + top - found)[:, 0], 0.0)
+    hits = (best[:, 0] == labels).to(labels.dtype)  # IGNORED is no place
     if not learns:
         return loss, hits, None
     slope = shares.mul_(real[:, None] / total)
@@ -160,7 +199,7 @@ def _fused(logits: Tensor, labels: Tensor, words: int, cap: float | None, learns
     from anyformer.ops.kernels import launch_entropy  # Triton is no dependency
 
     loss, hits = launch_entropy.run(logits, labels, words, cap, learns)
-    return loss.sum(), hits.sum(), logits if learns else None
+    return loss, hits, logits if learns else None
 
 
 def _filled(map: Map, more: int) -> Map:

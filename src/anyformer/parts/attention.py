@@ -30,7 +30,7 @@ from anyformer.parts.init import Fresh
 from anyformer.parts.position import lead_zeros, shifted, tables_of
 from anyformer.parts.rotary import stepped, turned
 from anyformer.parts.state import Call, Pairs
-from anyformer.parts.twin import called, heard
+from anyformer.parts.twin import bare
 from anyformer.spec.walk import head_dim, qk_dim
 
 
@@ -73,14 +73,8 @@ def weigh_of(spec: S.Weigh) -> W.Weigh | None:
 
 Map = Callable[[Tensor], Tensor]
 NARROW, MANY = 256, 256  # q, k and v are one product: the widest model, the fewest positions
-
-
-LEAN = called(nn.Linear)
-
-
-def _bare(map: nn.Module) -> bool:
-    """Whether a map is nothing but its weights: not wrapped, and nobody listens to it."""
-    return type(map) is LEAN or (type(map) is nn.Linear and not heard(map))
+JOINING: tuple[str, ...] = ()  # the same in a compiled block: devices, once one has measured it
+CROWD = 4096  # and the fewest positions
 
 
 def _beside(y: Tensor) -> Tensor:
@@ -164,7 +158,8 @@ class Attention(Fresh):
             at = Place(0, plan.start, -plan.lead)
             call.weights.append(weights(q, widen(k, q.shape[1]), plan, at))
         y = attend(q, k, v, plan, self.spec.backend)  # (B, H, N, E)
-        y = y if y.dtype == x.dtype else y.to(x.dtype)
+        if y.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
+            y = y.to(x.dtype)
         y = call.linear("out", self.out, _beside(y))
         return F.glu(y, -1) if self.spec.gate == "glu" else y
 
@@ -190,32 +185,38 @@ class Attention(Fresh):
         read = x if call.source is None else call.source
         placed = self._placed(read, at)
         asks = placed if read is x else self._placed(x, at)
-        q, k = call.linear("q", self.q, asks[:, -call.length :]), call.linear("k", self.k, placed)
+        asks = asks if call.length == asks.shape[1] else asks[:, -call.length :]
+        q, k = call.linear("q", self.q, asks), call.linear("k", self.k, placed)
         return q, k, call.linear("v", self.v, read)
 
     def _joined(self, x: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor] | None:
-        """The same by one product, where small ones on a CPU would cost more than the joining."""
-        if self.together is not None and not call.lora and (not call.maps or "q" not in call.maps):
-            widths = (self.q.out_features, self.k.out_features, self.v.out_features)
+        """The same by one product, where three would cost more than the joining."""
+        maps = (self.q, self.k, self.v)
+        widths = tuple(m.out_features for m in maps)
+        if call.lora or (call.maps is not None and "q" in call.maps):
+            return None
+        if self.together is not None:
             q, k, v = self.together(x).split_with_sizes(widths, -1)
             return q, k, v
-        many = x.shape[0] * x.shape[1]
-        if x.device.type != "cpu" or self.dim > NARROW or many < MANY or call.lora:
+        if not self._pays(x, call) or not all(map(bare, maps)):
             return None
-        if call.source is not None or call.length != x.shape[1] or self.spec.infused is not None:
-            return None
-        if torch.compiler.is_compiling():
-            return None
-        maps = (self.q, self.k, self.v)
-        if not all(map(_bare, maps)):
-            return None
-        weight = torch.cat(tuple(m.weight for m in maps))
         biases = tuple(m.bias for m in maps if m.bias is not None)
         if biases and len(biases) < len(maps):
             return None
+        weight = torch.cat(tuple(m.weight for m in maps))
         y = F.linear(x, weight, torch.cat(biases) if biases else None)
-        q, k, v = y.split_with_sizes([m.out_features for m in maps], -1)
+        q, k, v = y.split_with_sizes(widths, -1)
         return q, k, v
+
+    def _pays(self, x: Tensor, call: Call) -> bool:
+        """Whether joining is for inputs x: small ones on a CPU, plain ones in a compiled block."""
+        many = x.shape[0] * x.shape[1]
+        if call.source is not None or call.length != x.shape[1] or self.spec.infused is not None:
+            return False
+        if torch.compiler.is_compiling():
+            plain = self.bare and len(call.relative) == 0
+            return x.device.type in JOINING and many >= CROWD and plain
+        return x.device.type == "cpu" and self.dim <= NARROW and many >= MANY
 
     def _asked(self, x: Tensor, call: Call) -> Tensor:
         """q of the new positions alone."""

@@ -10,8 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyformer import spec as S
+from anyformer.ops import gelu
 from anyformer.parts.base import part
 from anyformer.parts.state import Call
+from anyformer.parts.twin import bare
+
+FUSING: tuple[str, ...] = ()  # devices on which a compiled block has kernels of ours for GELU
+GELUS = {"gelu": False, "gelu_tanh": True}  # by tanh or not
 
 
 def quick_gelu(x: Tensor) -> Tensor:
@@ -50,16 +55,29 @@ class FeedForward(nn.Module):
     def __init__(self, spec: S.FeedForward, dim: int):
         super().__init__()
         hidden = spec.hidden or 4 * dim
-        self.act, self.dropout = ACTIVATIONS[spec.act], spec.dropout
+        self.kind, self.act, self.dropout = spec.act, ACTIVATIONS[spec.act], spec.dropout
         self.up = nn.Linear(dim, hidden, spec.bias)
         self.gate = nn.Linear(dim, hidden, spec.bias) if spec.gated else None
         self.down = nn.Linear(hidden, dim, spec.bias)
 
     def forward(self, x: Tensor, call: Call, path: str) -> Tensor:
         """x (B, T, d) -> (B, T, d)."""
-        up = call.linear("up", self.up, x)
-        gate = None if self.gate is None else call.linear("gate", self.gate, x)
-        inner = self.act(up) if gate is None else up * self.act(gate)
+        inner = self._fused(x, call)
+        if inner is None:
+            up = call.linear("up", self.up, x)
+            gate = None if self.gate is None else call.linear("gate", self.gate, x)
+            inner = self.act(up) if gate is None else up * self.act(gate)
         if self.dropout and self.training:
             inner = F.dropout(inner, self.dropout)
         return call.linear("down", self.down, inner)
+
+    def _fused(self, x: Tensor, call: Call) -> Tensor | None:
+        """The inner activations with a kernel that adds the bias, in a compiled block on a GPU."""
+        if not torch.compiler.is_compiling() or x.device.type not in FUSING:
+            return None
+        if self.kind not in GELUS or self.gate is not None or self.up.bias is None:
+            return None
+        own = len(call.lora) > 0 or (call.maps is not None and "up" in call.maps)
+        if own or not bare(self.up) or not gelu.takes(x):
+            return None
+        return gelu.biased(F.linear(x, self.up.weight), self.up.bias, GELUS[self.kind])

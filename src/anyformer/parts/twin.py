@@ -20,12 +20,20 @@ def called(kind: type[nn.Module]) -> type[nn.Module]:
     return type(f"Lean{kind.__name__}", (kind,), {"__call__": kind.forward})
 
 
+LEAN = called(nn.Linear)
+
+
 def heard(module: nn.Module) -> bool:
     """Whether calling a module does more than its class's forward."""
     hooks = (module._forward_hooks, module._forward_pre_hooks)
     back = (module._backward_hooks, module._backward_pre_hooks)
     own = "forward" in module.__dict__ or module._compiled_call_impl is not None
     return own or any(hooks) or any(back) or type(module).__call__ is not nn.Module.__call__
+
+
+def bare(map: nn.Module) -> bool:
+    """Whether a linear map is nothing but its weights: not wrapped, and nobody listens to it."""
+    return type(map) is LEAN or (type(map) is nn.Linear and not heard(map))
 
 
 class Twin:

@@ -12,7 +12,9 @@ from anyformer.ops.entropy import IGNORED
 from anyformer.ops.kernels.entropy import entropy
 from anyformer.ops.kernels.launch import power
 
-PIECE, WARPS = 4096, 8  # logits that a program reads at once
+PIECE, WARPS = 4096, 16  # logits that a program reads at once
+WIDTH = 16  # bytes that a thread reads at once
+PROGRAMS = 2  # of a multiprocessor: the rows that they hold fit into a GPU's last cache
 
 
 class Site(NamedTuple):
@@ -21,12 +23,15 @@ class Site(NamedTuple):
     vocab: int
     wide: int  # with what fills it up
     cap: float
+    rows: int
+    turns: int  # rows that a program takes
 
 
 class Shape(NamedTuple):
     """What the kernel is compiled for."""
 
     N: int
+    K: int
     CAP: bool
     LEARNS: bool
     IGNORED: int = IGNORED
@@ -42,9 +47,18 @@ def run(
     rows, wide = logits.shape
     loss = logits.new_empty(rows, dtype=torch.float32)
     hits = labels.new_empty(rows)
-    shape = Shape(min(PIECE, power(vocab)), cap is not None, learns)
-    given = (logits, labels, loss, hits, Site(vocab, wide, cap or 0.0), shape)
+    programs = min(rows, _programs(logits.device))
+    site = Site(vocab, wide, cap or 0.0, rows, -(-rows // programs))
+    group = WIDTH // logits.element_size()
+    shape = Shape(min(PIECE, power(vocab)), group, cap is not None, learns)
     with torch.cuda.device(logits.device) if logits.is_cuda else nullcontext():
-        kernel: Any = entropy[(rows,)]
-        kernel(*given, num_warps=WARPS)
+        kernel: Any = entropy[(programs,)]
+        kernel(logits, labels, loss, hits, site, shape, num_warps=WARPS)
     return loss, hits
+
+
+def _programs(device: torch.device) -> int:
+    """How many are under way at once."""
+    if device.type != "cuda":
+        return PROGRAMS
+    return PROGRAMS * torch.cuda.get_device_properties(device).multi_processor_count
