@@ -38,6 +38,13 @@ CASES = {
         (2, 1), 21, 5, 3, 2, terms="bias query key", causal=True, window=17, pads="r"
     ),
     "one row of a table": Case(reach=(0, 0), terms="bias query", lead=3),
+    "rows of the past alone": Case(reach=(-9, -3), causal=True, queries=37, start=3),
+    "slope": Case(terms="slope", after=11, queries=37),
+    "ALiBi": Case((2, 1), terms="slope", causal=True, queries=37),
+    "slope, persistent keys": Case(terms="slope", causal=True, start=18, lead=5, window=20),
+    "slope and all tables": Case(
+        (2, 1), 21, 5, 3, 2, terms="bias query key slope", window=17, pads="r"
+    ),
     "rows on one side only": Case(reach=(2, 6), terms="bias key", causal=True, lead=2),
 }
 

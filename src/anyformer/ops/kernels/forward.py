@@ -11,8 +11,8 @@ from anyformer.ops.kernels.tile import (
     TOP,
     bounds_of,
     dot,
-    far_key,
     far_query,
+    far_score,
     hidden,
     key_range,
     near_score,
@@ -65,7 +65,7 @@ def begun(extra, b, h, first, site, F: tl.constexpr):
 
 @triton.jit
 def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
-    """out (B, H, Q, E) and lse (B, H, Q) in units of log 2; extra: bias, query, key, keep, bounds.
+    """out (B, H, Q, E) and lse (B, H, Q) in units of log 2; extra as Work makes it.
 
     Of entmax, outs has the mean of the values by the roots of the weights as well, and no lse.
     """
@@ -98,8 +98,7 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
                 if side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
-                    s = dot(q, tl.trans(k)) * (site.scale * LOG2E) + more[:, None]
-                    s += far_key(k, extra, h, row, F)[None, :]
+                    s = far_score(q, k, more, extra, h, row, least, site, F, side, False)
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 state = softer(state, s, v, bound, F)
     finish(outs, lse_, (b, h, first), state, site, F)

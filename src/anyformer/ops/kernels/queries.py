@@ -2,7 +2,7 @@
 
 Beside dq it writes what the other kernels need: delta, the sum of out · grad of each row, and the
 sums of the score gradients at and beyond the ends of the tables, from which the gradients of
-their first and last rows follow.
+their first and last rows follow, and by distance, from which that of the slope does.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import triton
 import triton.language as tl
 
 from anyformer.ops.kernels.tile import (
+    LEARNED,
     LOG2E,
     bounds_of,
     dot,
     end,
-    far_key,
+    fallen,
     far_query,
+    far_score,
     hidden,
     key_range,
     near_score,
@@ -64,19 +66,21 @@ def row_stats(grads, b, h, first, site, F: tl.constexpr):
 
 
 @triton.jit
-def put_ends(grads, at, below, above, left, F: tl.constexpr):
-    """Write down the sums beyond the ends that there are."""
+def put_sums(grads, at, below, above, fall, left, F: tl.constexpr):
+    """Write down the sums beyond the ends that there are, and by distance for the slope."""
     b, h, first = at
     m = tl.arange(0, F.M)
     if F.left and (F.bias or F.query):
         tl.store(place(grads[4], b, h, first) + m, below, mask=m < left)
     if F.right and (F.bias or F.query):
         tl.store(place(grads[5], b, h, first) + m, above, mask=m < left)
+    if F.slope == LEARNED:
+        tl.store(place(grads[8], b, h, first) + m, fall, mask=m < left)
 
 
 @triton.jit
 def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
-    """grads: grad, out (B, H, Q, E); lse, delta, below, above (B, H, Q), the last three filled."""
+    """grads: grad, out (B, H, Q, E); lse (B, H, Q), and what Sums has room for, to be filled."""
     first, bh = tl.program_id(0) * F.M, tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
@@ -88,6 +92,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
     acc = tl.full((F.M, F.BD), 0.0, tl.float32)
     below = tl.full((F.M,), 0.0, tl.float32)
     above = tl.full((F.M,), 0.0, tl.float32)
+    fall = tl.full((F.M,), 0.0, tl.float32)
     if LEAD:
         acc += lead_part(q, grad, stats, k_, v_, (b, g), site, F)
     undo = 1 / site.scale  # what comes from the table isn't scaled, as all of dq is at the end
@@ -107,13 +112,14 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 if side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
-                    s = dot(q, tl.trans(k)) * (site.scale * LOG2E) + plus[:, None]
-                    s += far_key(k, extra, h, row, F)[None, :]
+                    s = far_score(q, k, plus, extra, h, row, least, site, F, side, False)
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 ds = score_grad(s, v, grad, stats, F)
                 acc += dot(ds.to(k.dtype), k)
                 if side == 1 and F.query:
                     acc += pulled(ds, extra[1], h, least, site, F, False, k.dtype) * undo
+                if F.slope == LEARNED:
+                    fall += fallen(ds, least, F, side)
                 if F.bias or F.query:
                     if side != 1:
                         whole += tl.sum(ds, 1)
@@ -128,5 +134,5 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 below += whole
             if side == 2:
                 above += whole
-    put_ends(grads, (b, h, first), below, above, site.queries - first, F)
+    put_sums(grads, (b, h, first), below, above, fall, site.queries - first, F)
     put(dq_, place(dq_, b, h, first), site.queries - first, acc * site.scale, F.M, F.D, F.BD)

@@ -20,8 +20,8 @@ from anyformer.ops.kernels.tile import (
     LOG2E,
     TOP,
     dot,
-    far_key,
     far_query,
+    far_score,
     hidden,
     key_range,
     near_score,
@@ -96,8 +96,7 @@ def sweep(state, given, scene, F: tl.constexpr, C: tl.constexpr, PASS: tl.conste
                 if side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
-                    s = dot(q, tl.trans(k)) * (site.scale * LOG2E) + more[:, None]
-                    s += far_key(k, extra, h, row, F)[None, :]
+                    s = far_score(q, k, more, extra, h, row, least, site, F, side, False)
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 state = meet(state, s, given, F, C, PASS)
     return state

@@ -20,6 +20,7 @@ import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
 HALF = tl.constexpr(0.34657359027997264)  # of a score as entmax-1.5 takes it, in units of 1
+LEARNED = tl.constexpr(2)  # Form.slope, which is 1 where it doesn't learn
 SOFTMAX, TOP, ENTMAX = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # Form.weigh
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
@@ -68,8 +69,9 @@ class Form(NamedTuple):
     bias: bool
     query: bool
     key: bool
-    left: bool  # there are distances below low, and above high
+    left: bool  # there are tiles all below low, and above high: of one side, low <= 0 <= high
     right: bool
+    slope: int = 0  # whether there is one, and learns
     weigh: int = 0
     whole: bool = True  # tiles divide the channels, where they are more than a tile's
 
@@ -266,6 +268,50 @@ def far_key(k, tables, h, row, F: tl.constexpr):
 
 
 @triton.jit
+def steps(least, F: tl.constexpr, TURNED: tl.constexpr):
+    """k - q in float32 as a sum of two whole numbers, of rows and of columns of a tile."""
+    m, n = tl.arange(0, F.M).to(tl.float32), tl.arange(0, F.N).to(tl.float32)
+    first = (least + F.M - 1).to(tl.float32)
+    return (first + n, -m) if TURNED else (first - m, n)
+
+
+@triton.jit
+def fallen(ds, least, F: tl.constexpr, SIDE: tl.constexpr):
+    """The sum of ds (M, N) by -|k - q|, (M,): what a row gives to the gradient of the slope."""
+    mine, theirs = steps(least, F, False)
+    if SIDE == 1:
+        found = tl.sum(ds * -tl.abs(mine[:, None] + theirs[None, :]), 1)
+    else:
+        found = mine * tl.sum(ds, 1) + tl.sum(ds * theirs[None, :], 1)
+        found = found if SIDE == 0 else -found
+    return found
+
+
+@triton.jit
+def far_score(
+    x, y, mine, tables, h, row, least, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED: tl.constexpr
+):  # fmt: skip
+    """The scores of a tile all below low (SIDE 0) or above high (2), with that row of the tables.
+
+    mine (rows,) is what x adds to all of them; x and y as in near_score.
+    """
+    s = dot(x, tl.trans(y)) * (site.scale * LOG2E)
+    if F.slope:
+        slope = tl.load(tables[5].at + h)
+        slope = slope if SIDE == 0 else -slope
+        ours, theirs = steps(least, F, TURNED)
+        s += (mine + slope * ours)[:, None]
+        s += (slope * theirs)[None, :]
+    elif F.key if TURNED else F.bias or F.query:
+        s += mine[:, None]
+    if TURNED and (F.bias or F.query):
+        s += far_query(y, tables, h, row, site, F)[None, :]
+    if F.key and not TURNED:
+        s += far_key(y, tables, h, row, F)[None, :]
+    return s
+
+
+@triton.jit
 def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.constexpr):
     """The scores of a tile within the tables' reach.
 
@@ -276,6 +322,10 @@ def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.c
     at = away - first
     if F.bias:
         s += near_bias(tables[0], h, first, at, site, F)
+    if F.slope:
+        ours, theirs = steps(first, F, TURNED)
+        far = ours[:, None] + theirs[None, :]  # exact, and without a conversion for each place
+        s += tl.load(tables[5].at + h) * (far if F.causal else -tl.abs(far))
     at += anew()
     if F.key if TURNED else F.query:
         mine = by_row(x, tables[2 if TURNED else 1], h, first, site, F, 1, TURNED)
