@@ -99,7 +99,7 @@ class Case:
     def results(self, run, given: dict[str, torch.Tensor], dtype: torch.dtype):
         leaves = {n: t.to(dtype).requires_grad_() for n, t in given.items()}
         out = run(leaves["q"], leaves["k"], leaves["v"], self.plan(leaves))
-        weight = torch.cos(torch.arange(out.numel(), device=WHERE)).view_as(out)
+        weight = torch.cos(torch.arange(out.numel(), device=WHERE)).view_as(out).to(self.dtype)
         found = torch.autograd.grad((out * weight.to(dtype)).sum(), list(leaves.values()))
         return {"out": out.detach(), **dict(zip(leaves, found, strict=True))}
 

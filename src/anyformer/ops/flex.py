@@ -127,7 +127,9 @@ def _relative(q: Tensor, k: Tensor, plan: Plan) -> Callable[..., Tensor]:
     wide = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
     by_query = None if terms.query is None else q[..., : terms.query.shape[-1]] @ terms.query.mT
     by_key = None if terms.key is None else wide[..., : terms.key.shape[-1]] @ terms.key.mT
-    bias, slope = terms.bias, None if terms.slope is None else terms.slope.float()
+    bias, slope = terms.bias, terms.slope
+    if slope is not None:
+        slope = slope.to(torch.promote_types(slope.dtype, torch.float32))
 
     def added(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         away = j - lead - i - start

@@ -77,7 +77,8 @@ def laid(q: Tensor, k: Tensor, plan: Plan) -> tuple[list[int], list[Tensor]]:
     terms = plan.relative
     if terms is None:
         none = [empty(1), empty(1, 1), empty(1, 1), empty()]
-        return [plan.lead, start, int(causal), width, 0, 1, 0, 0, 0], none
+        past = int(causal and not width)  # tiles all below 0, in which no key is hidden
+        return [plan.lead, start, int(causal), width, 0, 1, past, 0, 0], none
     low, high = min(terms.low, 0), max(terms.high, 0)
     left, right = low > least, high < most
     low = low if left else min(least, 0) - 1

@@ -16,7 +16,6 @@ from anyformer.ops.kernels.tile import (
     bounds_of,
     dot,
     end,
-    fallen,
     far_query,
     far_score,
     hidden,
@@ -26,21 +25,48 @@ from anyformer.ops.kernels.tile import (
     pulled,
     put,
     rows,
+    steps,
     weights,
 )
 
 
 @triton.jit
 def score_grad(s, v, grad, stats, F: tl.constexpr):
-    """The gradient of the scores s (M, N); stats: lse, delta and bound of each row."""
+    """The gradient of the scores s (M, N), and what it is in proportion to.
+
+    stats: lse, delta and bound of each row.
+    """
     lse, delta, bound = stats
     _, steep = weights(s, lse[:, None], bound[:, None], F)
-    return steep * (dot(grad, tl.trans(v)) - delta[:, None])
+    return steep * (dot(grad, tl.trans(v)) - delta[:, None]), steep
 
 
 @triton.jit
-def lead_part(q, grad, stats, k_, v_, heads, site, F: tl.constexpr):
-    """What persistent keys give to dq, unscaled, (M, BD)."""
+def fell(fall, ds, steep, least, F: tl.constexpr, SIDE: tl.constexpr):
+    """Sums of rows (M,) with those of a tile: ds and steep by -|k - q|, ds and steep alone.
+
+    The first is the gradient of the slope, and the third is 0 but for delta, which is made of an
+    output in 16 bits. What that does to the first, the others tell. SIDE 3 has no distances.
+    """
+    ds_by, steep_by, ds_all, steep_all = fall
+    ds_here, steep_here = tl.sum(ds, 1), tl.sum(steep, 1)
+    if SIDE == 1:
+        mine, theirs = steps(least, F, False)
+        far = -tl.abs(mine[:, None] + theirs[None, :])
+        ds_by += tl.sum(ds * far, 1)
+        steep_by += tl.sum(steep * far, 1)
+    if SIDE == 0 or SIDE == 2:
+        mine, theirs = steps(least, F, False)
+        ds_far = mine * ds_here + tl.sum(ds * theirs[None, :], 1)
+        steep_far = mine * steep_here + tl.sum(steep * theirs[None, :], 1)
+        ds_by += ds_far if SIDE == 0 else -ds_far
+        steep_by += steep_far if SIDE == 0 else -steep_far
+    return ds_by, steep_by, ds_all + ds_here, steep_all + steep_here
+
+
+@triton.jit
+def lead_part(q, grad, stats, fall, k_, v_, heads, site, F: tl.constexpr):
+    """What persistent keys give to dq, unscaled, (M, BD), and to the sums of `fell`."""
     b, g = heads
     acc = tl.full((F.M, F.BD), 0.0, tl.float32)
     n = tl.arange(0, F.N)
@@ -49,8 +75,11 @@ def lead_part(q, grad, stats, k_, v_, heads, site, F: tl.constexpr):
         v = rows(v_, place(v_, b, g, j), site.lead - j, F.N, F.E, F.BE)
         s = dot(q, tl.trans(k)) * (site.scale * LOG2E)
         s = tl.where((j + n < site.lead)[None, :], s, float("-inf"))
-        acc += dot(score_grad(s, v, grad, stats, F).to(k.dtype), k)
-    return acc
+        ds, steep = score_grad(s, v, grad, stats, F)
+        acc += dot(ds.to(k.dtype), k)
+        if F.slope == LEARNED:
+            fall = fell(fall, ds, steep, j, F, 3)
+    return acc, fall
 
 
 @triton.jit
@@ -75,7 +104,9 @@ def put_sums(grads, at, below, above, fall, left, F: tl.constexpr):
     if F.right and (F.bias or F.query):
         tl.store(place(grads[5], b, h, first) + m, above, mask=m < left)
     if F.slope == LEARNED:
-        tl.store(place(grads[8], b, h, first) + m, fall, mask=m < left)
+        ds_by, steep_by, ds_all, steep_all = fall
+        found = ds_by - ds_all * steep_by / tl.where(steep_all > 0, steep_all, 1.0)
+        tl.store(place(grads[8], b, h, first) + m, found, mask=m < left)
 
 
 @triton.jit
@@ -92,9 +123,9 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
     acc = tl.full((F.M, F.BD), 0.0, tl.float32)
     below = tl.full((F.M,), 0.0, tl.float32)
     above = tl.full((F.M,), 0.0, tl.float32)
-    fall = tl.full((F.M,), 0.0, tl.float32)
+    fall = (below, below, below, below)
     if LEAD:
-        acc += lead_part(q, grad, stats, k_, v_, (b, g), site, F)
+        acc, fall = lead_part(q, grad, stats, fall, k_, v_, (b, g), site, F)
     undo = 1 / site.scale  # what comes from the table isn't scaled, as all of dq is at the end
     bounds = key_range(first, site, F)
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
@@ -114,12 +145,12 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 else:
                     s = far_score(q, k, plus, extra, h, row, least, site, F, side, False)
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
-                ds = score_grad(s, v, grad, stats, F)
+                ds, steep = score_grad(s, v, grad, stats, F)
                 acc += dot(ds.to(k.dtype), k)
                 if side == 1 and F.query:
                     acc += pulled(ds, extra[1], h, least, site, F, False, k.dtype) * undo
                 if F.slope == LEARNED:
-                    fall += fallen(ds, least, F, side)
+                    fall = fell(fall, ds, steep, least, F, side)
                 if F.bias or F.query:
                     if side != 1:
                         whole += tl.sum(ds, 1)

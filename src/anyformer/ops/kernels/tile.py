@@ -276,18 +276,6 @@ def steps(least, F: tl.constexpr, TURNED: tl.constexpr):
 
 
 @triton.jit
-def fallen(ds, least, F: tl.constexpr, SIDE: tl.constexpr):
-    """The sum of ds (M, N) by -|k - q|, (M,): what a row gives to the gradient of the slope."""
-    mine, theirs = steps(least, F, False)
-    if SIDE == 1:
-        found = tl.sum(ds * -tl.abs(mine[:, None] + theirs[None, :]), 1)
-    else:
-        found = mine * tl.sum(ds, 1) + tl.sum(ds * theirs[None, :], 1)
-        found = found if SIDE == 0 else -found
-    return found
-
-
-@triton.jit
 def far_score(
     x, y, mine, tables, h, row, least, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED: tl.constexpr
 ):  # fmt: skip
