@@ -43,8 +43,8 @@ class Relative:
 
     def apart(self) -> Relative:
         """The same tensors as leaves of their own."""
-        tables = (leaf(t) for t in (self.bias, self.query, self.key))
-        return Relative(self.low, self.high, *tables, leaf(self.slope))
+        bias, query, key, slope = map(leaf, (self.bias, self.query, self.key, self.slope))
+        return Relative(self.low, self.high, bias, query, key, slope)
 
     def rows(self, low: int, high: int, device: torch.device) -> Tensor:
         """The row of each distance from low to high."""

@@ -96,7 +96,7 @@ def sweep(state, given, scene, F: tl.constexpr, C: tl.constexpr, PASS: tl.conste
                 if side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
-                    s = far_score(q, k, more, extra, h, row, least, site, F, side, False)
+                    s = far_score(q, k, more, extra, h, least, site, F, side, False)
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 state = meet(state, s, given, F, C, PASS)
     return state

@@ -277,12 +277,13 @@ def steps(least, F: tl.constexpr, TURNED: tl.constexpr):
 
 @triton.jit
 def far_score(
-    x, y, mine, tables, h, row, least, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED: tl.constexpr
-):  # fmt: skip
-    """The scores of a tile all below low (SIDE 0) or above high (2), with that row of the tables.
+    x, y, mine, tables, h, least, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED: tl.constexpr
+):
+    """The scores of a tile all below low (SIDE 0) or above high (2).
 
-    mine (rows,) is what x adds to all of them; x and y as in near_score.
+    mine (rows,) is what x adds to all of them; x and y as in near_score, least its first.
     """
+    row = 0 if SIDE == 0 else site.high - site.low
     s = dot(x, tl.trans(y)) * (site.scale * LOG2E)
     if F.slope:
         slope = tl.load(tables[5].at + h)
