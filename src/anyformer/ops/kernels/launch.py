@@ -142,13 +142,9 @@ class Work:
         return max(s.m + s.n for s in map(self.size, PLAIN))
 
     def extra(self) -> tuple[View, ...]:
-        """Bias, longer by pad on both sides, query, key, keep, bounds and slope.
-
-        Bias and slope are in units of log 2.
-        """
+        """Bias, query, key, keep, bounds and slope; bias and slope are in units of log 2."""
         bias, query, key = self.tables
-        if bias.numel():
-            bias = F.pad(bias[None], (self.pad, self.pad), mode="replicate")[0] * LOG2E.value
+        bias = shifted(bias * LOG2E.value, self.pad) if bias.numel() else bias[:, None, None]
         apart = lambda t: 0 if t.shape[0] == 1 else t.stride(0)
         vectors = [View(t, 0, apart(t) if t.numel() else 0, 1) for t in (query, key)]
         keep = View(self.keep, apart(self.keep) if self.keep.numel() else 0, 0, 1)
@@ -156,7 +152,16 @@ class Work:
         slope = keep
         if self.slope is not None and self.slope.numel():
             slope = View(self.slope * LOG2E.value, 0, 1, 1)
-        return (View(bias, 0, bias.stride(0), 1), *vectors, keep, bound, slope)
+        return (view(bias.transpose(0, 1)), *vectors, keep, bound, slope)
+
+
+def shifted(bias: Tensor, pad: int) -> Tensor:
+    """bias (H, R), longer by pad on both sides, as (H, 2, 4, W): there and back, from 0 to 3 on."""
+    long = bias.shape[1] + 2 * pad
+    wide = long + -long % 16  # so that all begin where a GPU reads best
+    ends = (pad, pad + wide + 3 - long)
+    there = F.pad(bias[None], ends, mode="replicate")[0]
+    return torch.stack([there, there.flip(1)], 1).unfold(2, wide, 1).contiguous()
 
 
 def start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:

@@ -130,13 +130,22 @@ def dot(a, b):
 
 
 @triton.jit
-def near_bias(x, h, first, step, site, F: tl.constexpr):
-    """The bias of a tile, step (rows, columns) being the distance of each place from first.
+def near_bias(x, h, first, site, F: tl.constexpr, TURNED: tl.constexpr):
+    """The bias of a tile, first being its least distance.
 
-    Its table is longer by pad rows on both sides than from low to high.
+    The table is there four times, each a number later, so that every row of a tile finds its
+    numbers in fours; and again the other way round, for tiles that are turned.
     """
-    at = x.at + tl.cast(h, tl.int64) * x.h + (first - site.low + site.pad)
-    return tl.load(at + step)
+    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    far = first - site.low + site.pad + F.M - 1
+    if TURNED:
+        row, column = x.n + 2 - far - n, m
+    else:
+        row, column = far - m, n
+    at = (row + (row & 3) * (x.n - 1))[:, None] + column[None, :]
+    at = tl.max_contiguous(tl.multiple_of(at, (1, 4)), (1, 4))
+    here = x.at + tl.cast(h, tl.int64) * x.h
+    return tl.load((here + x.b if TURNED else here) + at)
 
 
 @triton.jit
@@ -310,7 +319,7 @@ def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.c
     s = dot(x, tl.trans(y)) * (site.scale * LOG2E)
     at = away - first
     if F.bias:
-        s += near_bias(tables[0], h, first, at, site, F)
+        s += near_bias(tables[0], h, first, site, F, TURNED)
     if F.slope:
         ours, theirs = steps(first, F, TURNED)
         far = ours[:, None] + theirs[None, :]  # exact, and without a conversion for each place
