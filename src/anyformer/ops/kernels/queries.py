@@ -16,6 +16,7 @@ from anyformer.ops.kernels.tile import (
     bounds_of,
     dot,
     end,
+    ended,
     far_query,
     far_score,
     hidden,
@@ -42,7 +43,7 @@ def score_grad(s, v, grad, stats, F: tl.constexpr):
 
 
 @triton.jit
-def fell(fall, ds, steep, least, F: tl.constexpr, SIDE: tl.constexpr):
+def fell(fall, ds, steep, away, F: tl.constexpr, SIDE: tl.constexpr):
     """Sums of rows (M,) with those of a tile: ds and steep by -|k - q|, ds and steep alone.
 
     The first is the gradient of the slope, and the third is 0 but for delta, which is made of an
@@ -50,13 +51,12 @@ def fell(fall, ds, steep, least, F: tl.constexpr, SIDE: tl.constexpr):
     """
     ds_by, steep_by, ds_all, steep_all = fall
     ds_here, steep_here = tl.sum(ds, 1), tl.sum(steep, 1)
+    mine, theirs = away[0].to(tl.float32), away[1].to(tl.float32)
     if SIDE == 1:
-        mine, theirs = steps(least, F, False)
         far = -tl.abs(mine[:, None] + theirs[None, :])
         ds_by += tl.sum(ds * far, 1)
         steep_by += tl.sum(steep * far, 1)
     if SIDE == 0 or SIDE == 2:
-        mine, theirs = steps(least, F, False)
         ds_far = mine * ds_here + tl.sum(ds * theirs[None, :], 1)
         steep_far = mine * steep_here + tl.sum(steep * theirs[None, :], 1)
         ds_by += ds_far if SIDE == 0 else -ds_far
@@ -78,7 +78,7 @@ def lead_part(q, grad, stats, fall, k_, v_, heads, site, F: tl.constexpr):
         ds, steep = score_grad(s, v, grad, stats, F)
         acc += dot(ds.to(k.dtype), k)
         if F.slope == LEARNED:
-            fall = fell(fall, ds, steep, j, F, 3)
+            fall = fell(fall, ds, steep, (n, n), F, 3)
     return acc, fall
 
 
@@ -115,7 +115,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
     first, bh = tl.program_id(0) * F.M, tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
-    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    n = tl.arange(0, F.N)
     q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
     grad, lse, delta = row_stats(grads, b, h, first, site, F)
     stats = (lse, delta, bounds_of(extra, b, h, first, site.queries - first, F))
@@ -139,25 +139,25 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 k = rows(k_, place(k_, b, g, site.lead + p0), site.keys - p0, F.N, F.D, F.BD)
                 v = rows(v_, place(v_, b, g, site.lead + p0), site.keys - p0, F.N, F.E, F.BE)
                 least = p0 - first - site.start - F.M + 1
-                away = least + F.M - 1 + n[None, :] - m[:, None]
+                away = steps(least, F, False)
                 if side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
-                    s = far_score(q, k, plus, extra, h, least, site, F, side, False)
+                    s = far_score(q, k, plus, extra, h, away, site, F, side, False)
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 ds, steep = score_grad(s, v, grad, stats, F)
                 acc += dot(ds.to(k.dtype), k)
                 if side == 1 and F.query:
                     acc += pulled(ds, extra[1], h, least, site, F, False, k.dtype) * undo
                 if F.slope == LEARNED:
-                    fall = fell(fall, ds, steep, least, F, side)
+                    fall = fell(fall, ds, steep, away, F, side)
                 if F.bias or F.query:
                     if side != 1:
                         whole += tl.sum(ds, 1)
                     if side == 1 and F.left:
-                        below += tl.sum(tl.where(away <= site.low, ds, 0.0), 1)
+                        below += tl.sum(tl.where(ended(away, site.low, True), ds, 0.0), 1)
                     if side == 1 and F.right:
-                        above += tl.sum(tl.where(away >= site.high, ds, 0.0), 1)
+                        above += tl.sum(tl.where(ended(away, site.high, False), ds, 0.0), 1)
             if side != 1 and F.query:
                 last = end(extra[1], h, row, F).to(tl.float32)
                 acc += (whole * undo)[:, None] * last[None, :]

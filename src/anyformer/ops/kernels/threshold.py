@@ -27,6 +27,7 @@ from anyformer.ops.kernels.tile import (
     near_score,
     place,
     rows,
+    steps,
 )
 
 STRIPS, LISTED, COUNTED = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # kinds of passes
@@ -75,7 +76,7 @@ def sweep(state, given, scene, F: tl.constexpr, C: tl.constexpr, PASS: tl.conste
     q, at, k_, extra, site = scene
     b, h, first = at
     g = h // site.group
-    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    n = tl.arange(0, F.N)
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
     for j in range(0, site.lead, F.N):
         k = rows(k_, place(k_, b, g, j), site.lead - j, F.N, F.D, F.BD)
@@ -92,11 +93,11 @@ def sweep(state, given, scene, F: tl.constexpr, C: tl.constexpr, PASS: tl.conste
                 p0 = t * F.N
                 k = rows(k_, place(k_, b, g, site.lead + p0), site.keys - p0, F.N, F.D, F.BD)
                 least = p0 - first - site.start - F.M + 1
-                away = least + F.M - 1 + n[None, :] - m[:, None]
+                away = steps(least, F, False)
                 if side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
-                    s = far_score(q, k, more, extra, h, least, site, F, side, False)
+                    s = far_score(q, k, more, extra, h, away, site, F, side, False)
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 state = meet(state, s, given, F, C, PASS)
     return state

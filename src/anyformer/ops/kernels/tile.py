@@ -214,17 +214,40 @@ def spread(x, F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
 
 
 @triton.jit
+def steps(least, F: tl.constexpr, TURNED: tl.constexpr):
+    """k - q in a tile, from the least of it on, as a sum: what its rows and its columns bring.
+
+    The two can be compared place by place; their sum would have to be computed for each first.
+    """
+    m, n, first = tl.arange(0, F.M), tl.arange(0, F.N), least + F.M - 1
+    if TURNED:
+        found = first + n, -m
+    else:
+        found = first - m, n
+    return found
+
+
+@triton.jit
+def ended(away, end, LOW: tl.constexpr):
+    """Where k - q, as of steps, is at an end of the tables or beyond."""
+    row, column = end - away[0][:, None], away[1][None, :]
+    return column <= row if LOW else column >= row
+
+
+@triton.jit
 def hidden(s, away, p, keep, site, F: tl.constexpr, NEAR: tl.constexpr):
-    """Scores with -inf where a key isn't seen: away is k - q, p the keys, broadcast to s's shape.
+    """Scores with -inf where a key isn't seen: away as of steps, p the keys, broadcast.
 
     Far tiles lie on one side of the queries: there causality hides nothing.
     """
     if not F.even:
         s = tl.where(p < site.keys, s, float("-inf"))
     if F.causal and NEAR:
-        s = tl.where(away <= 0, s, float("-inf"))
+        s = tl.where(away[1][None, :] <= -away[0][:, None], s, float("-inf"))
     if F.window:
-        s = tl.where((away < site.width) & (away > -site.width), s, float("-inf"))
+        row, column = away[0][:, None], away[1][None, :]
+        seen = (column < site.width - row) & (column > -site.width - row)
+        s = tl.where(seen, s, float("-inf"))
     if F.pads:
         seen = tl.load(keep + p, mask=p < site.keys, other=0)
         s = tl.where(seen != 0, s, float("-inf"))
@@ -277,29 +300,20 @@ def far_key(k, tables, h, row, F: tl.constexpr):
 
 
 @triton.jit
-def steps(least, F: tl.constexpr, TURNED: tl.constexpr):
-    """k - q in float32 as a sum of two whole numbers, of rows and of columns of a tile."""
-    m, n = tl.arange(0, F.M).to(tl.float32), tl.arange(0, F.N).to(tl.float32)
-    first = (least + F.M - 1).to(tl.float32)
-    return (first + n, -m) if TURNED else (first - m, n)
-
-
-@triton.jit
 def far_score(
-    x, y, mine, tables, h, least, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED: tl.constexpr
+    x, y, mine, tables, h, away, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED: tl.constexpr
 ):
     """The scores of a tile all below low (SIDE 0) or above high (2).
 
-    mine (rows,) is what x adds to all of them; x and y as in near_score, least its first.
+    mine (rows,) is what x adds to all of them; x, y and away as in near_score.
     """
     row = 0 if SIDE == 0 else site.high - site.low
     s = dot(x, tl.trans(y)) * (site.scale * LOG2E)
     if F.slope:
         slope = tl.load(tables[5].at + h)
         slope = slope if SIDE == 0 else -slope
-        ours, theirs = steps(least, F, TURNED)
-        s += (mine + slope * ours)[:, None]
-        s += (slope * theirs)[None, :]
+        s += (mine + slope * away[0].to(tl.float32))[:, None]
+        s += (slope * away[1].to(tl.float32))[None, :]
     elif F.key if TURNED else F.bias or F.query:
         s += mine[:, None]
     if TURNED and (F.bias or F.query):
@@ -313,18 +327,16 @@ def far_score(
 def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.constexpr):
     """The scores of a tile within the tables' reach.
 
-    away (rows, columns) is k - q and first the least of it; x (rows, D) are queries and
+    away is k - q as of steps and first the least of it; x (rows, D) are queries and
     y (columns, D) keys, or, turned, the other way round.
     """
     s = dot(x, tl.trans(y)) * (site.scale * LOG2E)
-    at = away - first
     if F.bias:
         s += near_bias(tables[0], h, first, site, F, TURNED)
     if F.slope:
-        ours, theirs = steps(first, F, TURNED)
-        far = ours[:, None] + theirs[None, :]  # exact, and without a conversion for each place
+        far = away[0].to(tl.float32)[:, None] + away[1].to(tl.float32)[None, :]  # exact
         s += tl.load(tables[5].at + h) * (far if F.causal else -tl.abs(far))
-    at += anew()
+    at = away[0][:, None] + away[1][None, :] - first + anew()
     if F.key if TURNED else F.query:
         mine = by_row(x, tables[2 if TURNED else 1], h, first, site, F, 1, TURNED)
         s += tl.gather(mine, at & ((F.M if TURNED else F.N) - 1), 1) * LOG2E
