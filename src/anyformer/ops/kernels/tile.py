@@ -242,12 +242,16 @@ def hidden(s, away, p, keep, site, F: tl.constexpr, NEAR: tl.constexpr):
     """
     if not F.even:
         s = tl.where(p < site.keys, s, float("-inf"))
-    if F.causal and NEAR:
-        s = tl.where(away[1][None, :] <= -away[0][:, None], s, float("-inf"))
+    row, column = -away[0][:, None], away[1][None, :]
     if F.window:
-        row, column = away[0][:, None], away[1][None, :]
-        seen = (column < site.width - row) & (column > -site.width - row)
+        seen = column > row - site.width
+        if not F.causal:
+            seen = seen & (column < row + site.width)
+        if F.causal and NEAR:
+            seen = seen & (column <= row)
         s = tl.where(seen, s, float("-inf"))
+    elif F.causal and NEAR:
+        s = tl.where(column <= row, s, float("-inf"))
     if F.pads:
         seen = tl.load(keep + p, mask=p < site.keys, other=0)
         s = tl.where(seen != 0, s, float("-inf"))
