@@ -173,7 +173,7 @@ def test_twice_the_same_gradients_bit_for_bit() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo's
 def test_a_compiled_graph_has_no_break() -> None:
-    case = Case(terms="bias query", causal=True, window=9, lead=2)
+    case = Case(terms="bias query slope", causal=True, window=9, lead=2)
     given = case.tensors()
     run = lambda q, k, v, p: attend(q, k, v, p, "tiles").sin()
     compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
