@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -55,6 +56,8 @@ class Relative:
         """The same terms with tables for the distances low..high."""
         if (low, high) == (self.low, self.high):
             return self
+        if not self.tables():
+            return Relative(low, high, slope=self.slope)
         if self.low <= low and high <= self.high:
             part = lambda t: None if t is None else t.narrow(1, low - self.low, high - low + 1)
             return self._changed(low, high, part)
@@ -71,10 +74,13 @@ class Relative:
         """
         if self.slope is None:
             return self.bias
-        if distances is None:
-            distances = torch.arange(self.low, self.high + 1, device=self.slope.device)
         slope = self.slope.to(torch.promote_types(self.slope.dtype, torch.float32))
-        fall = -slope[:, None] * distances.abs()
+        if distances is None:
+            like: dict[str, Any] = {"dtype": slope.dtype, "device": slope.device}
+            distances = torch.arange(self.low, self.high + 1, **like)
+            fall = slope[:, None] * (distances if self.high <= 0 else -distances.abs())
+        else:
+            fall = slope[:, None] * -distances.abs()
         return fall if self.bias is None else self.bias + fall
 
     def _picked(self, low: int, high: int, rows: Tensor) -> Relative:
