@@ -76,12 +76,11 @@ def tables(p: Place) -> dict[str, Callable[[], Relative]]:
     buckets, slopes = p.learned(BUCKETS, heads), alibi_slopes(heads).to(p.device).requires_grad_()
     away = torch.arange(-FAR, 1, device=p.device)
     bucket = t5_bucket(away, BUCKETS, FAR, bidirectional=False)
-    far = torch.arange(1 - n, 1, device=p.device, dtype=torch.float32)
     shaw, waves, bias = p.learned(1, CLIP + 1, SIZE), p.learned(heads, n, SIZE), p.learned(heads, n)
     keys, queries = p.learned(heads, 2 * REACH, SIZE), p.learned(heads, 2 * REACH, SIZE)
     return {
         "T5 bias": lambda: Relative(-FAR, 0, buckets[bucket].T),
-        "learned ALiBi": lambda: Relative(1 - n, 0, slopes[:, None] * far),
+        "learned ALiBi": lambda: Relative(0, 0, slope=slopes),
         "Shaw": lambda: Relative(-CLIP, 0, query=shaw * 1.0),
         "Transformer-XL": lambda: Relative(1 - n, 0, bias * 1.0, waves * 1.0),
         "DeBERTa": lambda: Relative(1 - REACH, REACH, query=keys * 1.0, key=queries * 1.0),

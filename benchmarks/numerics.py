@@ -55,6 +55,9 @@ def plans() -> dict[str, Make]:
         "padding": lambda dtype, device: Plan(scale, Padding(keep.to(device), right=True)),
         "soft cap": lambda dtype, device: Plan(scale, Causal(), mods=(Mod(cap),)),
         "bias": lambda dtype, device: Plan(scale, Causal(), term(dtype, device, bias=(H, N))),
+        "ALiBi": lambda dtype, device: Plan(
+            scale, Causal(), Relative(0, 0, slope=table(dtype, device, H).abs())
+        ),
         "Shaw": lambda dtype, device: Plan(scale, Causal(), term(dtype, device, query=(1, N, D))),
         "entmax": lambda dtype, device: Plan(scale, Causal(), weigh=weigh.entmax15),
         "sparsemax": lambda dtype, device: Plan(scale, Causal(), weigh=weigh.sparsemax),
@@ -95,7 +98,7 @@ def _wide(plan: Plan) -> dict[str, object]:
     found, term = dict(vars(plan)), plan.relative
     if term is not None:
         wide = lambda t: None if t is None else t.double()
-        parts = wide(term.bias), wide(term.query), wide(term.key)
+        parts = wide(term.bias), wide(term.query), wide(term.key), wide(term.slope)
         found["relative"] = Relative(term.low, term.high, *parts)
     return found
 

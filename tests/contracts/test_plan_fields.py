@@ -47,6 +47,8 @@ EXAMPLES = {
         Relative(-3, 3, bias=_random(H, R)),
         Relative(-3, 3, query=_random(1, R, D)),
         Relative(-3, 3, key=_random(H, R, D)),
+        Relative(0, 0, slope=_random(H)),
+        Relative(-3, 3, _random(H, R), _random(1, R, D), _random(H, R, D), _random(H)),
     ],
     "mods": [
         (Mod(lambda s, b, h, q, k: torch.tanh(s)),),

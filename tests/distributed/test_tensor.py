@@ -77,6 +77,19 @@ def test_attentions_that_mix_heads_stay_whole(mesh, switch, value):
     assert not any(".0.branch." in name for name in cut(found))
 
 
+def test_a_rank_has_the_slopes_of_its_heads(mesh):
+    from anyformer import spec as S
+    from anyformer.ops.attend import heard_by
+
+    found = model(**{f"{ATTENTION}.relative": (S.ALiBi(learned=True),)})
+    found.get_parameter("stack.blocks.0.0.branch.relative.0.slopes").data = torch.arange(4.0)
+    assert split(found, mesh) == []
+    heard: list[list[float]] = []
+    with heard_by(lambda name, q, k, v, plan: heard.append(plan.relative.slope.tolist())):
+        found(torch.arange(6)[None])
+    assert heard[0] == [0.0, 1.0]
+
+
 def test_adapters_and_low_rank_maps_stay_whole(mesh):
     class Wrapped(nn.Linear):
         pass

@@ -96,6 +96,8 @@ def test_says_what_it_cannot():
     assert says(Causal(), Relative(-4, 0, bias)) == "None"
     assert "a bias alone" in says(Causal())
     assert "a bias alone" in says(None, Relative(-4, 0, bias, rows))
+    assert "a bias alone" in says(None, Relative(-4, 0, bias, slope=bias[:, 0]))
+    assert "a bias alone" in says(None, Relative(0, 0, slope=bias[:, 0]))
     assert "the same tokens" in says(None, Relative(-4, 0, bias), start=2)
     assert "but a causal one" in says(Window(3), Relative(-4, 0, bias))
     assert "on the right" in says(Padding(torch.ones(1, 16).bool()), Relative(-4, 0, bias))

@@ -25,6 +25,7 @@ MASKS = {
 RELATIVES = {
     "none": None,
     "bias": Relative(-4, 4, torch.randn(4, 9)),
+    "slope": Relative(0, 0, slope=torch.rand(4)),
     "query": Relative(-4, 4, None, torch.randn(1, 9, 8)),
     "all": Relative(-6, 2, torch.randn(4, 9), torch.randn(4, 9, 8), torch.randn(1, 9, 8)),
 }

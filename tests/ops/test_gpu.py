@@ -44,6 +44,7 @@ def extras(keys: int) -> dict[str, dict]:
         "nothing": {},
         "bias": {"relative": Relative(-40, 0, bias)},
         "tables": {"relative": Relative(-20, 20, bias, rows)},
+        "slope": {"relative": Relative(0, 0, slope=gain)},
         "cap": {"mods": (Mod(lambda s, b, h, q, k: torch.tanh(s / 3) * 3),)},
         "temperature": {"mods": (Mod(lambda s, b, h, q, k: s * gain[h], (gain,)),)},
         "talking": {"mix": mix, "remix": mix},
@@ -55,7 +56,8 @@ def extras(keys: int) -> dict[str, dict]:
 
 @pytest.mark.parametrize(("start", "lead"), [(0, 0), (30, 0), (0, 5)])
 @pytest.mark.parametrize("extra", [
-    "nothing", "bias", "tables", "cap", "temperature", "talking", "top-k", "entmax", "carry",
+    "nothing", "bias", "tables", "slope", "cap", "temperature", "talking", "top-k", "entmax",
+    "carry",
 ])  # fmt: skip
 def test_backends_equal_eager_on_a_gpu(start: int, lead: int, extra: str) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False

@@ -39,13 +39,16 @@ def naive(q, k, terms, first_q, first_k):
     for h in range(H):
         for i in range(Q):
             for j in range(k.shape[2]):
-                r = min(max(first_k + j - first_q - i, terms.low), terms.high) - terms.low
+                away = first_k + j - first_q - i
+                r = min(max(away, terms.low), terms.high) - terms.low
                 if terms.bias is not None:
                     out[:, h, i, j] += terms.bias[h, r]
                 if terms.query is not None:
                     out[:, h, i, j] += q[:, h, i] @ terms.query[h % len(terms.query), r]
                 if terms.key is not None:
                     out[:, h, i, j] += k[:, h, j] @ terms.key[h % len(terms.key), r]
+                if terms.slope is not None:
+                    out[:, h, i, j] -= terms.slope[h] * abs(away)
     return out
 
 
@@ -58,10 +61,11 @@ def tables(low, high, which, heads=2, size=3, shared=False):
         make(heads, rows) if "b" in which else None,
         make(n, rows, size) if "q" in which else None,
         make(n, rows, size) if "k" in which else None,
+        make(heads) if "s" in which else None,
     )
 
 
-@pytest.mark.parametrize("which", ["b", "q", "k", "bqk"])
+@pytest.mark.parametrize("which", ["b", "q", "k", "s", "bqk", "bqks"])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize(
     ("low", "high", "first_q", "first_k", "queries", "keys"),
@@ -81,6 +85,21 @@ def test_scores_equal_loops(which, shared, low, high, first_q, first_k, queries,
     torch.testing.assert_close(
         got.expand(2, 2, queries, keys), naive(q, k, terms, first_q, first_k)
     )
+
+
+@pytest.mark.parametrize("which", ["s", "bqks"])
+def test_scores_of_a_query_that_only_the_device_places(which):
+    q, k = (torch.randn(2, 2, n, 3, dtype=torch.float64) for n in (1, 7))
+    terms = tables(-2, 1, which)
+    got = scores(q, k, terms, torch.tensor([4]), 0)
+    torch.testing.assert_close(got.expand(2, 2, 1, 7), naive(q, k, terms, 4, 0))
+
+
+def test_a_slope_in_16_bits_meets_exact_distances():
+    slope = torch.tensor([0.5], dtype=torch.bfloat16)
+    level = Relative(0, 0, slope=slope).reach(-1001, 0).level()
+    assert level is not None
+    assert level[0, 0] == -500.5
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(3, 11), (1, 9), (5, 8)])
@@ -117,13 +136,19 @@ def test_merge_adds_what_all_add():
         torch.randn(1, 2, 6, 3, dtype=torch.float64),
         torch.randn(1, 2, 6, 3, dtype=torch.float64),
     )
-    many = [tables(-2, 2, "b"), tables(-5, 0, "bq", shared=True), tables(-1, 4, "k")]
+    many = [tables(-2, 2, "bs"), tables(-5, 0, "bq", shared=True), tables(-1, 4, "ks")]
     together = merge(many)
     assert together is not None
     assert (together.low, together.high) == (-5, 4)
     torch.testing.assert_close(
         scores(q, k, together, 0, 0), sum(naive(q, k, t, 0, 0) for t in many), check_dtype=False
     )
+    sloped = merge([tables(0, 0, "s"), tables(3, 5, "b"), tables(0, 0, "s")])
+    assert sloped is not None
+    assert (sloped.low, sloped.high) == (3, 5)  # a slope needs no rows
+    alone = merge([tables(0, 0, "s"), tables(0, 0, "s")])
+    assert alone is not None
+    assert [t.shape for t in alone.tensors()] == [(2,)]
     assert merge([]) is None
     assert merge(many[:1]) is many[0]
 

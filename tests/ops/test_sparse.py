@@ -58,6 +58,10 @@ CASES = {
     "entmax of flat scores": plain(queries=11, after=43, causal=False, gain=0.2, weigh=W.entmax15),
     "entmax of equal scores": plain(queries=20, gain=0.0, weigh=W.entmax15),
     "entmax of steep scores": plain(queries=20, gain=30.0, weigh=W.entmax15),
+    "top-k and a slope": Case((2, 1), 21, 5, 3, 2, terms="slope", pads="r", weigh=top(5)),
+    "entmax and a slope": Case(
+        terms="bias slope", queries=33, causal=True, reach=(-4, 0), lead=3, weigh=W.entmax15
+    ),
     "entmax, everything": Case(
         (2, 1), 14, 5, 3, 2, terms="bias query", causal=True, pads="r", weigh=W.entmax15
     ),
@@ -90,7 +94,7 @@ def test_random_shapes_on_a_gpu(seed: int) -> None:
         lead=draw.choice([0, 0, 5, 70]),
         size=(size, draw.choice([size, max(8, size // 2)])),
         reach=(-40, draw.choice([0, 40])),
-        terms=draw.choice(["", "", "bias", "query key"]),
+        terms=draw.choice(["", "", "bias", "query key", "slope"]),
         causal=draw.random() < 0.5,
         window=draw.choice([0, 0, 150]),
         pads=draw.choice(["", "", "left", "right"]),

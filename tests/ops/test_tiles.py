@@ -38,6 +38,13 @@ CASES = {
         (2, 1), 21, 5, 3, 2, terms="bias query key", causal=True, window=17, pads="r"
     ),
     "one row of a table": Case(reach=(0, 0), terms="bias query", lead=3),
+    "rows of the past alone": Case(reach=(-9, -3), causal=True, queries=37, start=3),
+    "slope": Case(terms="slope", after=11, queries=37),
+    "ALiBi": Case((2, 1), terms="slope", causal=True, queries=37, after=2),
+    "slope, persistent keys": Case(terms="slope", causal=True, start=18, lead=5, window=20),
+    "slope and all tables": Case(
+        (2, 1), 21, 5, 3, 2, terms="bias query key slope", window=17, pads="r"
+    ),
     "rows on one side only": Case(reach=(2, 6), terms="bias key", causal=True, lead=2),
 }
 
@@ -63,7 +70,54 @@ def test_tiles_need_not_be_square(
     assert max(found.values()) < 1e-5, found
 
 
-@pytest.mark.parametrize("name", ["T5", "both sides' vectors"])
+def drawn(seed: int) -> Case:
+    """A slope with and without tables beside it, and everything else that a plan can have."""
+    draw = random.Random(seed)
+    low = draw.choice([1, 7, 20])
+    return Case(
+        heads=draw.choice([(2, 2), (2, 1)]),
+        queries=draw.choice([1, 17, 40]),
+        start=draw.choice([0, 0, 15, 33]),
+        after=draw.choice([0, 19]),
+        lead=draw.choice([0, 0, 5]),
+        reach=(-low, draw.choice([0, low])),
+        terms="slope" + draw.choice(["", "", " bias", " query", " key", " bias query key"]),
+        shared=draw.random() < 0.5,
+        causal=draw.random() < 0.5,
+        window=draw.choice([0, 0, 9, 30]),
+        pads=draw.choice(["", "", "left", "right"]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_slopes_beside_all_else(seed: int) -> None:
+    found = gaps(drawn(seed), "tiles")
+    assert max(found.values()) < 1e-5, (drawn(seed), found)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_fixed_slope_needs_no_sums_and_no_tables(
+    causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from anyformer.ops.kernels import launch
+
+    monkeypatch.setattr(launch, "tables_kernel", None)
+    case = Case((2, 1), terms="slope", causal=causal, queries=37, after=5)
+    given = case.tensors()
+    fixed = given.pop("slope")
+
+    def run(q, k, v, plan: Plan) -> torch.Tensor:
+        slope = fixed.to(q.dtype)
+        return attend(q, k, v, replace(plan, relative=Relative(0, 0, slope=slope)), name)
+
+    name = "tiles"
+    ours = case.results(run, given, torch.float32)
+    name = "eager"
+    for key, wanted in case.results(run, given, torch.float64).items():
+        torch.testing.assert_close(ours[key].double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["T5", "both sides' vectors", "ALiBi", "slope"])
 def test_equals_eager_in_bfloat16(name: str) -> None:
     found = gaps(replace(CASES[name], dtype=torch.bfloat16), "tiles")
     assert max(found.values()) < 1e-2, found
@@ -83,7 +137,7 @@ def test_random_shapes_on_a_gpu(seed: int) -> None:
         size=(size, draw.choice([size, max(8, size // 2)])),
         reach=(-low, draw.choice([0, low])),
         terms=draw.choice(
-            ["bias", "query", "key", "bias query", "query key", "bias query key", ""]
+            ["bias", "query", "key", "bias query", "query key", "bias query key", "", "slope"]
         ),
         shared=draw.random() < 0.5,
         causal=draw.random() < 0.5,
@@ -118,7 +172,7 @@ def test_twice_the_same_gradients_bit_for_bit() -> None:
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo's
 def test_a_compiled_graph_has_no_break() -> None:
-    case = Case(terms="bias query", causal=True, window=9, lead=2)
+    case = Case(terms="bias query slope", causal=True, window=9, lead=2)
     given = case.tensors()
     run = lambda q, k, v, p: attend(q, k, v, p, "tiles").sin()
     compiled = torch.compile(run, backend="aot_eager", fullgraph=True)

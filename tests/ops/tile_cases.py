@@ -71,18 +71,19 @@ class Case:
         shapes = {"q": (b, h, self.queries, d), "k": (b, g, keys, d), "v": (b, g, keys, e)}
         own, wide = 1 if self.shared else h, self.width or d
         tables = {"bias": (h, rows), "query": (own, rows, wide), "key": (own, rows, wide)}
+        tables["slope"] = (h,)
         shapes |= {name: tables[name] for name in self.terms.split()}
         shapes |= {name: (h, h) for name in self.talks.split()}
         for i in range(self.below):
             shapes |= {f"q{i}": shapes["q"], f"k{i}": shapes["k"]}
-        scale = {"query": 0.4, "key": 0.4, "q": self.gain}
+        scale = {"query": 0.4, "key": 0.4, "slope": 0.3, "q": self.gain}
         made = {n: torch.randn(s, device=WHERE) * scale.get(n, 1.0) for n, s in shapes.items()}
         for name in self.talks.split():  # heads keep most to themselves
             made[name] = made[name] * 0.4 + torch.eye(h, device=WHERE)
         return made | {n: made[n].round() for n in ("q", "k") if self.whole}
 
     def plan(self, given: dict[str, torch.Tensor]) -> Plan:
-        tables = {n: given[n] for n in ("bias", "query", "key") if n in given}
+        tables = {n: given[n] for n in ("bias", "query", "key", "slope") if n in given}
         relative = Relative(*self.reach, **tables) if tables else None
         return Plan(
             self.size[0] ** -0.5,

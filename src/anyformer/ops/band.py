@@ -37,7 +37,7 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     if q.device.type != "cpu":
         return "is for CPUs, whose fused kernel it calls"
     terms, masks = plan.relative, parts(plan.mask)
-    if terms is None or terms.bias is None or terms.query is not None or terms.key is not None:
+    if terms is None or terms.bias is None or len(terms.tensors()) > 1:
         return "needs relative terms that are a bias alone"
     if plan.start or plan.lead or q.shape[2] != k.shape[2]:
         return "needs queries and keys that are the same tokens"

@@ -30,8 +30,8 @@ LOG2 = 0.6931471805599453
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why this plan has no far part that the library can take, or None."""
     terms = plan.relative
-    if terms is None or terms.key is not None:
-        return "needs relative terms that are the same for all far keys: no key table"
+    if terms is None or not terms.tables() or terms.key is not None or terms.slope is not None:
+        return "needs relative terms that are the same for all far keys: no key table, no slope"
     if any(not isinstance(m, Causal) for m in parts(plan.mask)) or plan.mask is None:
         return "needs a causal mask alone"
     if plan.start or plan.lead or q.shape[2] != k.shape[2]:
@@ -77,7 +77,7 @@ def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Te
     """What anyformer.ops.tiles.run_forward is given -> output, log-sum-exp in units of log 2."""
     from anyformer.ops.kernels import launch, launch_merge  # Triton is no dependency
 
-    q, k, v, *tables, keep = given
+    q, k, v, *tables, _, keep = given
     work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
     (out,), lse = launch.forward(work)
     back = work.facts.width
@@ -99,8 +99,8 @@ def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Te
     """The same, then output, log-sum-exp and the output's gradient -> those of all that learns."""
     from anyformer.ops.kernels import launch
 
-    q, k, v, bias, query, key, keep, out, lse, grad = given
-    work = launch.Work(q, k, v, [bias, query, key], keep, scale, launch.Facts(*facts))
+    q, k, v, *tables, _, keep, out, lse, grad = given
+    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
     found = launch.backward(work, out, lse, grad)
     back = work.facts.width
     if q.shape[2] > back:
@@ -115,7 +115,7 @@ def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Te
 
 @run_backward.register_fake
 def _(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
-    return [torch.empty_like(t) for t in given[:6]]
+    return [torch.empty_like(t) for t in given[:7]]
 
 
 class Square(NamedTuple):

@@ -127,11 +127,14 @@ def _relative(q: Tensor, k: Tensor, plan: Plan) -> Callable[..., Tensor]:
     wide = k.repeat_interleave(q.shape[1] // k.shape[1], 1)
     by_query = None if terms.query is None else q[..., : terms.query.shape[-1]] @ terms.query.mT
     by_key = None if terms.key is None else wide[..., : terms.key.shape[-1]] @ terms.key.mT
-    bias = terms.bias
+    bias, slope = terms.bias, terms.slope
+    if slope is not None:
+        slope = slope.to(torch.promote_types(slope.dtype, torch.float32))
 
     def added(s: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        row = (j - lead - i - start).clamp(low, high) - low
-        extra = torch.zeros_like(s)
+        away = j - lead - i - start
+        row = away.clamp(low, high) - low
+        extra = torch.zeros_like(s) if slope is None else -slope[h] * away.abs()
         extra = extra if bias is None else extra + bias[h, row]
         extra = extra if by_query is None else extra + by_query[b, h, i, row]
         extra = extra if by_key is None else extra + by_key[b, h, j, row]

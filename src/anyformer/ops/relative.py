@@ -1,38 +1,51 @@
-"""Relative terms: what distance adds to a score, as at most three tables.
+"""Relative terms: what distance adds to a score, as at most three tables and a slope.
 
 Letters: H heads, Q queries, K keys, R rows of a table, D head size, L = Q + K - 1 distances.
 Row r of a table stands for the distance k - q = low + r; distances beyond low and high count as
-low and high. s[q, k] += bias[h, Δ] + q·query[h, Δ] + k·key[h, Δ].
+low and high. s[q, k] += bias[h, Δ] + q·query[h, Δ] + k·key[h, Δ] - slope[h]·|k - q|.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+Pick = Callable[[Tensor | None], Tensor | None]
 
 TILE = 128  # keys of one tile of the key side, more where the queries are
 
 
 @dataclass(frozen=True, eq=False)
 class Relative:
-    """Tables by distance, scaled already: bias (H, R), query and key (H or 1, R, D)."""
+    """Tables by distance, scaled already: bias (H, R), query and key (H or 1, R, D); slope (H,).
+
+    The slope has no end: scores go on falling with the distance. One alone needs no rows.
+    """
 
     low: int
     high: int
     bias: Tensor | None = None
     query: Tensor | None = None
     key: Tensor | None = None
+    slope: Tensor | None = None
 
-    def tensors(self) -> list[Tensor]:
+    def tables(self) -> list[Tensor]:
         """The tables that are there."""
         return [t for t in (self.bias, self.query, self.key) if t is not None]
 
+    def tensors(self) -> list[Tensor]:
+        """The tables that are there, and the slope."""
+        return self.tables() if self.slope is None else [*self.tables(), self.slope]
+
     def apart(self) -> Relative:
-        """The same tables as leaves of their own."""
-        return Relative(self.low, self.high, leaf(self.bias), leaf(self.query), leaf(self.key))
+        """The same tensors as leaves of their own."""
+        bias, query, key, slope = map(leaf, (self.bias, self.query, self.key, self.slope))
+        return Relative(self.low, self.high, bias, query, key, slope)
 
     def rows(self, low: int, high: int, device: torch.device) -> Tensor:
         """The row of each distance from low to high."""
@@ -43,18 +56,38 @@ class Relative:
         """The same terms with tables for the distances low..high."""
         if (low, high) == (self.low, self.high):
             return self
+        if not self.tables():
+            return Relative(low, high, slope=self.slope)
         if self.low <= low and high <= self.high:
             part = lambda t: None if t is None else t.narrow(1, low - self.low, high - low + 1)
-            return Relative(low, high, part(self.bias), part(self.query), part(self.key))
+            return self._changed(low, high, part)
         return self._picked(low, high, self.rows(low, high, self.tensors()[0].device))
 
     def at(self, distances: Tensor) -> Relative:
         """The same terms with a row for each of some distances (K,) in a row."""
         return self._picked(0, 0, distances.clamp(self.low, self.high) - self.low)
 
+    def level(self, distances: Tensor | None = None) -> Tensor | None:
+        """What each row adds whoever asks, (H, R): its bias, less what the slope takes off.
+
+        distances (R,) are those of the rows, without which they are low..high.
+        """
+        if self.slope is None:
+            return self.bias
+        slope = self.slope.to(torch.promote_types(self.slope.dtype, torch.float32))
+        if distances is None:
+            like: dict[str, Any] = {"dtype": slope.dtype, "device": slope.device}
+            distances = torch.arange(self.low, self.high + 1, **like)
+            fall = slope[:, None] * (distances if self.high <= 0 else -distances.abs())
+        else:
+            fall = slope[:, None] * -distances.abs()
+        return fall if self.bias is None else self.bias + fall
+
     def _picked(self, low: int, high: int, rows: Tensor) -> Relative:
-        pick = lambda t: None if t is None else t.index_select(1, rows)
-        return Relative(low, high, pick(self.bias), pick(self.query), pick(self.key))
+        return self._changed(low, high, lambda t: None if t is None else t.index_select(1, rows))
+
+    def _changed(self, low: int, high: int, pick: Pick) -> Relative:
+        return Relative(low, high, pick(self.bias), pick(self.query), pick(self.key), self.slope)
 
 
 def leaf(x: Tensor | None) -> Tensor | None:
@@ -63,10 +96,11 @@ def leaf(x: Tensor | None) -> Tensor | None:
 
 
 def merge(terms: list[Relative]) -> Relative | None:
-    """One set of tables that adds what all add."""
+    """One set of tables, and one slope, that adds what all add."""
     if len(terms) < 2:
         return terms[0] if terms else None
-    low, high = min(t.low for t in terms), max(t.high for t in terms)
+    ends = [(t.low, t.high) for t in terms if t.tables()] or [(0, 0)]
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
     wide = [t.reach(low, high) for t in terms]
     return Relative(
         low,
@@ -74,6 +108,7 @@ def merge(terms: list[Relative]) -> Relative | None:
         _sum([t.bias for t in wide]),
         _sum([t.query for t in wide]),
         _sum([t.key for t in wide]),
+        _sum([t.slope for t in wide]),
     )
 
 
@@ -96,21 +131,22 @@ def scores(q: Tensor, k: Tensor, relative: Relative, first_q: int | Tensor, firs
 
     Returns (1 or B, H, Q, K). Channels of q and k beyond the tables' width are left out.
     """
-    queries, keys = q.shape[2], k.shape[2]
+    queries, keys, distances = q.shape[2], k.shape[2], None
     if isinstance(first_q, Tensor):  # of the one query
-        near = relative.at(torch.arange(first_k, first_k + keys, device=q.device) - first_q)
+        distances = torch.arange(first_k, first_k + keys, device=q.device) - first_q
+        near = relative.at(distances)
     else:
         near = relative.reach(first_k - (first_q + queries - 1), first_k + keys - 1 - first_q)
-    total: Tensor | None = None
-    if near.bias is not None:
-        wide = near.bias[:, None].expand(-1, queries, -1)  # (H, Q, L)
+    total, level = None, near.level(distances)
+    if level is not None:
+        wide = level[:, None].expand(-1, queries, -1)  # (H, Q, L)
         total = skew(wide, keys)[None].to(q.dtype)
     if near.query is not None:
         by_distance = q[..., : near.query.shape[-1]] @ near.query.mT.to(q.dtype)  # (B, H, Q, L)
         total = _plus(total, skew(by_distance, keys))
     if near.key is not None:
         total = _plus(total, _key_side(k, near, queries))
-    assert total is not None, "a Relative has at least one table"
+    assert total is not None, "a Relative has at least one table, or a slope"
     return total
 
 

@@ -69,15 +69,15 @@ class _Sparse(torch.autograd.Function):
 
 @torch.library.custom_op("anyformer::sparse_forward", mutates_args=())
 def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
-    """Launch the kernels: q, k, v, bias, query, key, keep -> out, mean, level and bound.
+    """Launch the kernels: q, k, v, bias, query, key, slope, keep -> out, mean, level, bound.
 
     The gradient takes the mean in place of out where it isn't empty, as of entmax, whose level is
     its τ and which has no other bound.
     """
     from anyformer.ops.kernels import launch, launch_sparse  # Triton is no dependency
 
-    q, k, v, *tables, keep = given
-    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
+    q, k, v, *tables, slope, keep = given
+    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts), slope=slope)
     return launch_sparse.forward(work)
 
 
@@ -97,12 +97,12 @@ def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Te
     """Launch the backward kernels; given as before, then mean or out, level, bound and grad."""
     from anyformer.ops.kernels import launch
 
-    q, k, v, bias, query, key, keep, mean, level, bound, grad = given
-    tables, rows = [bias, query, key], bound if bound.numel() else level
-    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts), rows)
+    q, k, v, *tables, slope, keep, mean, level, bound, grad = given
+    rows = bound if bound.numel() else level
+    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts), rows, slope)
     return launch.backward(work, mean, level, grad)
 
 
 @run_backward.register_fake
 def _(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
-    return [torch.empty_like(t) for t in given[:6]]
+    return [torch.empty_like(t) for t in given[:7]]

@@ -51,7 +51,7 @@ def tiles(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
 
 
 def prepared(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> tuple[list[int], list[Tensor]]:
-    """The numbers of a call (kernels.launch.Facts), and q, k, v, bias, query, key and keep."""
+    """The numbers of a call (kernels.launch.Facts), and what their kernels are given."""
     if k.shape[1] != v.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
@@ -60,9 +60,10 @@ def prepared(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> tuple[list[int], li
 
 
 def laid(q: Tensor, k: Tensor, plan: Plan) -> tuple[list[int], list[Tensor]]:
-    """The numbers of a call (kernels.launch.Facts), and bias, query and key; empty for none.
+    """The numbers of a call (kernels.launch.Facts), and bias, query, key and slope; empty for none.
 
     An end of a table beyond which no distance lies moves one row outwards, where nothing reads it.
+    Other ends leave the distance 0 between them: tiles beyond one lie on one side of the queries.
     """
     masks, start = parts(plan.mask), plan.start
     assert isinstance(start, int)
@@ -75,17 +76,21 @@ def laid(q: Tensor, k: Tensor, plan: Plan) -> tuple[list[int], list[Tensor]]:
     empty = lambda *shape: torch.empty(0, *shape, device=q.device)  # apart: one is passed once
     terms = plan.relative
     if terms is None:
-        none = [empty(1), empty(1, 1), empty(1, 1)]
-        return [plan.lead, start, int(causal), width, 0, 1, 0, 0], none
-    left, right = terms.low > least, terms.high < most
-    low = min(terms.low, 0) if left else min(least, 0) - 1
-    high = max(terms.high if right else most + 1, low + 1)
-    near = terms.reach(low, high)
+        none = [empty(1), empty(1, 1), empty(1, 1), empty()]
+        past = int(causal and not width)  # tiles all below 0, in which no key is hidden
+        return [plan.lead, start, int(causal), width, 0, 1, past, 0, 0], none
+    low, high = min(terms.low, 0), max(terms.high, 0)
+    left, right = low > least, high < most
+    low = low if left else min(least, 0) - 1
+    high = max(high if right else most + 1, low + 1)
+    near, slope = terms.reach(low, high), terms.slope
     bias = empty(1) if near.bias is None else near.bias.float()
     wide = lambda t: empty(1, 1) if t is None else t.to(q.dtype).contiguous()
-    vectors = [wide(near.query), wide(near.key)]
-    facts = [plan.lead, start, causal, width, low, high, left, right]
-    return [int(x) for x in facts], [bias.contiguous(), *vectors]
+    found = [bias.contiguous(), wide(near.query), wide(near.key)]
+    found.append(empty() if slope is None else slope.float().contiguous())
+    kind = 0 if slope is None else 2 if slope.requires_grad else 1  # as kernels.tile.Form has it
+    facts = [plan.lead, start, causal, width, low, high, left, right, kind]
+    return [int(x) for x in facts], found
 
 
 def _keep(plan: Plan, keys: int, q: Tensor) -> Tensor:
@@ -115,11 +120,11 @@ class _Tiles(torch.autograd.Function):
 # Opaque to torch.compile, which needs to know the shapes of what they return and nothing else.
 @torch.library.custom_op("anyformer::tiles_forward", mutates_args=())
 def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
-    """Launch the forward kernel: q, k, v, bias, query, key, keep -> out, log-sum-exp."""
+    """Launch the forward kernel: q, k, v, bias, query, key, slope, keep -> out, log-sum-exp."""
     from anyformer.ops.kernels import launch  # Triton is no dependency
 
-    q, k, v, *tables, keep = given
-    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
+    q, k, v, *tables, slope, keep = given
+    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts), slope=slope)
     (out,), lse = launch.forward(work)
     return out, lse
 
@@ -137,12 +142,11 @@ def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Te
     """Launch the backward kernels; given as before, then out, log-sum-exp and grad."""
     from anyformer.ops.kernels import launch
 
-    q, k, v, bias, query, key, keep, out, lse, grad = given
-    tables = [bias, query, key]
-    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
+    q, k, v, *tables, slope, keep, out, lse, grad = given
+    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts), slope=slope)
     return launch.backward(work, out, lse, grad)
 
 
 @run_backward.register_fake
 def _(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
-    return [torch.empty_like(t) for t in given[:6]]
+    return [torch.empty_like(t) for t in given[:7]]

@@ -54,7 +54,7 @@ class Buckets(Fresh):
 
 @part(S.ALiBi)
 class ALiBi(Fresh):
-    """bias[h, Δ] = -slope[h] · |Δ| (arXiv:2108.12409)."""
+    """s[q, k] -= slopes[h] · |k - q| (arXiv:2108.12409)."""
 
     slopes: Tensor
 
@@ -72,9 +72,8 @@ class ALiBi(Fresh):
             self.slopes.copy_(alibi_slopes(self.heads))
 
     def tables(self, low: int, high: int, scale: float) -> Relative:
-        """A bias that goes on falling."""
-        distance = _distances(low, high, self.slopes).abs().to(self.slopes.dtype)
-        return Relative(low, high, bias=-self.slopes[:, None] * distance)
+        """No table: scores that go on falling."""
+        return Relative(0, 0, slope=self.slopes)
 
     def content(self) -> Tensor | None:
         """Nothing is added to q."""
@@ -249,9 +248,10 @@ class Untied(Fresh):
         total = self.norm.weight.new_zeros(1)
         reach = self.spec.length
         for found in tables_of(relative, -reach, reach, 1.0):
-            if found.bias is not None:
-                at = distance.clamp(found.low, found.high) - found.low
-                total = total + found.bias.to(total.dtype)[:, at].transpose(0, 1)
+            level = found.reach(-reach, reach).level()
+            if level is not None:
+                at = distance.clamp(-reach, reach) + reach
+                total = total + level.to(total.dtype)[:, at].transpose(0, 1)
         return total
 
     def _first_apart(

@@ -148,7 +148,8 @@ class SplitAttention(Attention):
         if found is None:
             return None
         mine = lambda t: self.share.mine(t, self.whole.heads)
-        return replace(found, bias=mine(found.bias), query=mine(found.query), key=mine(found.key))
+        names = ("bias", "query", "key", "slope")
+        return replace(found, **{name: mine(getattr(found, name)) for name in names})
 
 
 class SplitFeedForward(FeedForward):

@@ -11,14 +11,15 @@ from anyformer.ops.kernels.tile import (
     TOP,
     bounds_of,
     dot,
-    far_key,
     far_query,
+    far_score,
     hidden,
     key_range,
     near_score,
     place,
     put,
     rows,
+    steps,
     weights,
 )
 
@@ -65,14 +66,14 @@ def begun(extra, b, h, first, site, F: tl.constexpr):
 
 @triton.jit
 def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
-    """out (B, H, Q, E) and lse (B, H, Q) in units of log 2; extra: bias, query, key, keep, bounds.
+    """out (B, H, Q, E) and lse (B, H, Q) in units of log 2; extra as Work makes it.
 
     Of entmax, outs has the mean of the values by the roots of the weights as well, and no lse.
     """
     first, bh = tl.program_id(0) * F.M, tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
-    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    n = tl.arange(0, F.N)
     q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
     bound, state = begun(extra, b, h, first, site, F)
@@ -94,12 +95,11 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
                 k = rows(k_, place(k_, b, g, site.lead + p0), site.keys - p0, F.N, F.D, F.BD)
                 v = rows(v_, place(v_, b, g, site.lead + p0), site.keys - p0, F.N, F.E, F.BE)
                 least = p0 - first - site.start - F.M + 1
-                away = least + F.M - 1 + n[None, :] - m[:, None]
+                away = steps(least, F, False)
                 if side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
-                    s = dot(q, tl.trans(k)) * (site.scale * LOG2E) + more[:, None]
-                    s += far_key(k, extra, h, row, F)[None, :]
+                    s = far_score(q, k, more, extra, h, away, site, F, side, False)
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 state = softer(state, s, v, bound, F)
     finish(outs, lse_, (b, h, first), state, site, F)

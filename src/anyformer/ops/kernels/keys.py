@@ -14,14 +14,16 @@ from anyformer.ops.kernels.tile import (
     bounds_of,
     dot,
     end,
+    ended,
     far_key,
-    far_query,
+    far_score,
     hidden,
     near_score,
     place,
     pulled,
     put,
     rows,
+    steps,
     weights,
 )
 
@@ -86,7 +88,7 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
     """grads: grad, out; lse, delta, below, above by query; below, above (B, H, K) to be filled."""
     first, bg = tl.program_id(0) * F.N, tl.program_id(1)
     b, g = bg // (site.heads // site.group), bg % (site.heads // site.group)
-    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    n = tl.arange(0, F.N)
     left, j = site.keys - first, site.lead + first
     k = rows(k_, place(k_, b, g, j), left, F.N, F.D, F.BD)
     v = rows(v_, place(v_, b, g, j), left, F.N, F.E, F.BE)
@@ -108,12 +110,11 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                     m0 = t * F.M
                     q, grad, lse, delta, bound = asked(q_, grads, extra, (b, h, m0), site, F)
                     least = first - m0 - site.start - F.M + 1
-                    away = least + F.M - 1 + n[:, None] - m[None, :]
+                    away = steps(least, F, True)
                     if side == 1:
                         s = near_score(k, q, extra, h, away, least, site, F, True)
                     else:
-                        s = dot(k, tl.trans(q)) * (site.scale * LOG2E) + ours[:, None]
-                        s += far_query(q, extra, h, row, site, F)[None, :]
+                        s = far_score(k, q, ours, extra, h, away, site, F, 2 - side, True)
                     s = hidden(s, away, first + n[:, None], keep, site, F, side == 1)
                     p, steep = weights(s, lse[None, :], bound[None, :], F)
                     dv += dot(p.to(grad.dtype), grad)
@@ -124,9 +125,9 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                     if F.key and side == 1:
                         dk += pulled(ds, extra[2], h, least, site, F, True, q.dtype) * undo
                         if F.left:
-                            below += tl.sum(tl.where(away <= site.low, ds, 0.0), 1)
+                            below += tl.sum(tl.where(ended(away, site.low, True), ds, 0.0), 1)
                         if F.right:
-                            above += tl.sum(tl.where(away >= site.high, ds, 0.0), 1)
+                            above += tl.sum(tl.where(ended(away, site.high, False), ds, 0.0), 1)
                 if F.key and side != 1:
                     last = end(extra[2], h, row, F).to(tl.float32)
                     dk += (whole * undo)[:, None] * last[None, :]

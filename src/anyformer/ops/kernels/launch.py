@@ -15,7 +15,7 @@ from anyformer.ops.kernels.keys import keys as keys_kernel
 from anyformer.ops.kernels.keys import lead_keys as lead_kernel
 from anyformer.ops.kernels.queries import queries as queries_kernel
 from anyformer.ops.kernels.tables import tables as tables_kernel
-from anyformer.ops.kernels.tile import ENTMAX, LOG2E, Form, Site, View
+from anyformer.ops.kernels.tile import ENTMAX, LEARNED, LOG2E, Form, Site, View
 
 PROGRAMS = 1024  # that keep a GPU busy: so many shares of the diagonals there are at least
 
@@ -31,7 +31,8 @@ class Facts(NamedTuple):
     high: int
     left: int  # whether there are distances below low, and above high
     right: int
-    weigh: int = 0  # as in tile.Form
+    slope: int = 0  # this and the next as in tile.Form
+    weigh: int = 0
     most: int = 0  # of top-k
 
 
@@ -79,6 +80,7 @@ class Work:
     scale: float
     facts: Facts
     bound: Tensor | None = None  # (B, H, Q) float32, where scores below weigh nothing
+    slope: Tensor | None = None  # (H,) float32, where facts say that there is one
 
     def size(self, kernel: str) -> Size:
         """The tiles of a kernel for this head size and type."""
@@ -97,7 +99,6 @@ class Work:
         f, (bias, query, key) = self.facts, [t.numel() > 0 for t in self.tables]
         wide = self.tables[1].shape[-1] if query else self.tables[2].shape[-1] if key else 0
         d, e = self.q.shape[-1], self.v.shape[-1]
-        terms = bias or query or key
         return Form(
             M=size.m,
             N=size.n,
@@ -113,8 +114,9 @@ class Work:
             bias=bias,
             query=query,
             key=key,
-            left=bool(f.left) and terms,
-            right=bool(f.right) and terms,
+            left=bool(f.left),
+            right=bool(f.right),
+            slope=f.slope,
             weigh=f.weigh,
         )
 
@@ -142,15 +144,26 @@ class Work:
         return max(s.m + s.n for s in map(self.size, PLAIN))
 
     def extra(self) -> tuple[View, ...]:
-        """Bias, longer by pad on both sides and in units of log 2, query, key, keep and bounds."""
+        """Bias, query, key, keep, bounds and slope; bias and slope are in units of log 2."""
         bias, query, key = self.tables
-        if bias.numel():
-            bias = F.pad(bias[None], (self.pad, self.pad), mode="replicate")[0] * LOG2E.value
+        bias = shifted(bias * LOG2E.value, self.pad) if bias.numel() else bias[:, None, None]
         apart = lambda t: 0 if t.shape[0] == 1 else t.stride(0)
         vectors = [View(t, 0, apart(t) if t.numel() else 0, 1) for t in (query, key)]
         keep = View(self.keep, apart(self.keep) if self.keep.numel() else 0, 0, 1)
         bound = keep if self.bound is None else view(self.bound[..., None])
-        return (View(bias, 0, bias.stride(0), 1), *vectors, keep, bound)
+        slope = keep
+        if self.slope is not None and self.slope.numel():
+            slope = View(self.slope * LOG2E.value, 0, 1, 1)
+        return (view(bias.transpose(0, 1)), *vectors, keep, bound, slope)
+
+
+def shifted(bias: Tensor, pad: int) -> Tensor:
+    """bias (H, R), longer by pad on both sides, as (H, 2, 4, W): there and back, from 0 to 3 on."""
+    long = bias.shape[1] + 2 * pad
+    wide = long + -long % 16  # so that all begin where a GPU reads best
+    ends = (pad, pad + wide + 3 - long)
+    there = F.pad(bias[None], ends, mode="replicate")[0]
+    return torch.stack([there, there.flip(1)], 1).unfold(2, wide, 1).contiguous()
 
 
 def start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:
@@ -181,14 +194,14 @@ def forward(work: Work) -> tuple[list[Tensor], Tensor]:
 
 
 def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]:
-    """The gradients of q, k, v, bias, query and key; empty for a table that isn't there."""
+    """The gradients of q, k, v, bias, query, key and slope; empty for one that isn't there."""
     q, k, v = work.q, work.k, work.v
     batch, heads, queries, _ = q.shape
     extra, site, f = work.extra(), work.site(), work.facts
     dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     sums = Sums(work, lse)
     grads = tuple(view(t) for t in (grad, out)) + tuple(
-        view(t[..., None]) for t in (lse, sums.delta, *sums.ends)
+        view(t[..., None]) for t in (lse, sums.delta, *sums.ends, sums.fall)
     )
     size = work.size("queries")
     start(
@@ -204,7 +217,7 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
     if f.lead:
         grid = (_tiles(f.lead, size.n), groups)
         start(lead_kernel, grid, size, *made, extra, site, work.form(size))
-    return [dq, dk, dv, *_tables(work, grads, sums)]
+    return [dq, dk, dv, *_tables(work, grads, sums), sums.slope()]
 
 
 class Sums:
@@ -221,6 +234,14 @@ class Sums:
             lse.new_empty(shape if a and t else (1, 1, 1))
             for shape, a, t in zip(shapes, asked, there, strict=True)
         ]
+        self.work, learned = work, work.facts.slope == LEARNED.value
+        self.fall = lse.new_empty(lse.shape if learned else (1, 1, 1))  # by query, for the slope
+
+    def slope(self) -> Tensor:
+        """The gradient of the slope, in the end; zeros where none learns."""
+        if self.work.facts.slope == LEARNED.value:
+            return self.fall.sum((0, 2))
+        return self.fall.new_zeros(self.work.q.shape[1] if self.work.facts.slope else 0)
 
 
 def _tables(work: Work, grads: tuple[View, ...], sums: Sums) -> list[Tensor]:

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from anyformer.ops.kernels.forward import begun, finish, softer
-from anyformer.ops.kernels.tile import LOG2E, dot, hidden, key_range, place, rows
+from anyformer.ops.kernels.tile import LOG2E, dot, hidden, key_range, place, rows, steps
 
 
 @triton.jit
@@ -41,7 +41,7 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
     first, bh = tl.program_id(0) * F.M, tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
-    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    n = tl.arange(0, F.N)
     asks, many = place(q_, b, h, first), site.queries - first
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
     bound, state = begun(extra, b, h, first, site, F)
@@ -59,7 +59,7 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
         at = place(k_, b, g, site.lead + p0)
         s = summed(q_, k_, (asks, at), (many, site.keys - p0), site.channels, F)
         s *= site.scale * LOG2E
-        away = p0 - first - site.start + n[None, :] - m[:, None]
+        away = steps(p0 - first - site.start - F.M + 1, F, False)
         s = hidden(s, away, p0 + n[None, :], keep, site, F, True)
         v = rows(v_, place(v_, b, g, site.lead + p0), site.keys - p0, F.N, F.E, F.BE)
         state = softer(state, s, v, bound, F)

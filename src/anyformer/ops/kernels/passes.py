@@ -11,13 +11,14 @@ from anyformer.ops.kernels.tile import (
     TOP,
     anew,
     dot,
-    far_key,
     far_query,
+    far_score,
     hidden,
     key_range,
     near_score,
     place,
     rows,
+    steps,
 )
 
 # kinds of passes
@@ -85,7 +86,7 @@ def sweep(state, given, scene, F: tl.constexpr, C: tl.constexpr, PASS: tl.conste
     q, at, k_, extra, site, LEAD = scene
     b, h, first = at
     g = h // site.group
-    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    n = tl.arange(0, F.N)
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
     if LEAD:
         for j in range(0, site.lead, F.N):
@@ -103,15 +104,14 @@ def sweep(state, given, scene, F: tl.constexpr, C: tl.constexpr, PASS: tl.conste
                 p0 = t * F.N
                 k = rows(k_, place(k_, b, g, site.lead + p0), site.keys - p0, F.N, F.D, F.BD)
                 least = p0 - first - site.start - F.M + 1
-                away = least + F.M - 1 + n[None, :] - m[:, None]
+                away = steps(least, F, False)
                 if side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
-                    s = dot(q, tl.trans(k)) * (site.scale * LOG2E) + more[:, None]
-                    s += far_key(k, extra, h, row, F)[None, :]
+                    s = far_score(q, k, more, extra, h, away, site, F, side, False)
                 if partly(p0, least, site, F):
-                    column = n + anew()
-                    away = least + F.M - 1 + column[None, :] - m[:, None]
-                    s = hidden(s, away, p0 + column[None, :], keep, site, F, side == 1)
+                    here = anew()
+                    away = steps(least + here, F, False)
+                    s = hidden(s, away, p0 + here + n[None, :], keep, site, F, side == 1)
                 state = meet(state, s, given, F, C, PASS)
     return state

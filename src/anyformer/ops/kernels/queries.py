@@ -2,7 +2,7 @@
 
 Beside dq it writes what the other kernels need: delta, the sum of out · grad of each row, and the
 sums of the score gradients at and beyond the ends of the tables, from which the gradients of
-their first and last rows follow.
+their first and last rows follow, and by distance, from which that of the slope does.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import triton
 import triton.language as tl
 
 from anyformer.ops.kernels.tile import (
+    LEARNED,
     LOG2E,
     bounds_of,
     dot,
     end,
-    far_key,
+    ended,
     far_query,
+    far_score,
     hidden,
     key_range,
     near_score,
@@ -24,21 +26,47 @@ from anyformer.ops.kernels.tile import (
     pulled,
     put,
     rows,
+    steps,
     weights,
 )
 
 
 @triton.jit
 def score_grad(s, v, grad, stats, F: tl.constexpr):
-    """The gradient of the scores s (M, N); stats: lse, delta and bound of each row."""
+    """The gradient of the scores s (M, N), and what it is in proportion to.
+
+    stats: lse, delta and bound of each row.
+    """
     lse, delta, bound = stats
     _, steep = weights(s, lse[:, None], bound[:, None], F)
-    return steep * (dot(grad, tl.trans(v)) - delta[:, None])
+    return steep * (dot(grad, tl.trans(v)) - delta[:, None]), steep
 
 
 @triton.jit
-def lead_part(q, grad, stats, k_, v_, heads, site, F: tl.constexpr):
-    """What persistent keys give to dq, unscaled, (M, BD)."""
+def fell(fall, ds, steep, away, F: tl.constexpr, SIDE: tl.constexpr):
+    """Sums of rows (M,) with those of a tile: ds and steep by -|k - q|, ds and steep alone.
+
+    The first is the gradient of the slope, and the third is 0 but for delta, which is made of an
+    output in 16 bits. What that does to the first, the others tell. SIDE 3 has no distances.
+    """
+    ds_by, steep_by, ds_all, steep_all = fall
+    ds_here, steep_here = tl.sum(ds, 1), tl.sum(steep, 1)
+    mine, theirs = away[0].to(tl.float32), away[1].to(tl.float32)
+    if SIDE == 1:
+        far = -tl.abs(mine[:, None] + theirs[None, :])
+        ds_by += tl.sum(ds * far, 1)
+        steep_by += tl.sum(steep * far, 1)
+    if SIDE == 0 or SIDE == 2:
+        ds_far = mine * ds_here + tl.sum(ds * theirs[None, :], 1)
+        steep_far = mine * steep_here + tl.sum(steep * theirs[None, :], 1)
+        ds_by += ds_far if SIDE == 0 else -ds_far
+        steep_by += steep_far if SIDE == 0 else -steep_far
+    return ds_by, steep_by, ds_all + ds_here, steep_all + steep_here
+
+
+@triton.jit
+def lead_part(q, grad, stats, fall, k_, v_, heads, site, F: tl.constexpr):
+    """What persistent keys give to dq, unscaled, (M, BD), and to the sums of `fell`."""
     b, g = heads
     acc = tl.full((F.M, F.BD), 0.0, tl.float32)
     n = tl.arange(0, F.N)
@@ -47,8 +75,11 @@ def lead_part(q, grad, stats, k_, v_, heads, site, F: tl.constexpr):
         v = rows(v_, place(v_, b, g, j), site.lead - j, F.N, F.E, F.BE)
         s = dot(q, tl.trans(k)) * (site.scale * LOG2E)
         s = tl.where((j + n < site.lead)[None, :], s, float("-inf"))
-        acc += dot(score_grad(s, v, grad, stats, F).to(k.dtype), k)
-    return acc
+        ds, steep = score_grad(s, v, grad, stats, F)
+        acc += dot(ds.to(k.dtype), k)
+        if F.slope == LEARNED:
+            fall = fell(fall, ds, steep, (n, n), F, 3)
+    return acc, fall
 
 
 @triton.jit
@@ -64,23 +95,27 @@ def row_stats(grads, b, h, first, site, F: tl.constexpr):
 
 
 @triton.jit
-def put_ends(grads, at, below, above, left, F: tl.constexpr):
-    """Write down the sums beyond the ends that there are."""
+def put_sums(grads, at, below, above, fall, left, F: tl.constexpr):
+    """Write down the sums beyond the ends that there are, and by distance for the slope."""
     b, h, first = at
     m = tl.arange(0, F.M)
     if F.left and (F.bias or F.query):
         tl.store(place(grads[4], b, h, first) + m, below, mask=m < left)
     if F.right and (F.bias or F.query):
         tl.store(place(grads[5], b, h, first) + m, above, mask=m < left)
+    if F.slope == LEARNED:
+        ds_by, steep_by, ds_all, steep_all = fall
+        found = ds_by - ds_all * steep_by / tl.where(steep_all > 0, steep_all, 1.0)
+        tl.store(place(grads[8], b, h, first) + m, found, mask=m < left)
 
 
 @triton.jit
 def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
-    """grads: grad, out (B, H, Q, E); lse, delta, below, above (B, H, Q), the last three filled."""
+    """grads: grad, out (B, H, Q, E); lse (B, H, Q), and what Sums has room for, to be filled."""
     first, bh = tl.program_id(0) * F.M, tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
-    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    n = tl.arange(0, F.N)
     q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
     grad, lse, delta = row_stats(grads, b, h, first, site, F)
     stats = (lse, delta, bounds_of(extra, b, h, first, site.queries - first, F))
@@ -88,8 +123,9 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
     acc = tl.full((F.M, F.BD), 0.0, tl.float32)
     below = tl.full((F.M,), 0.0, tl.float32)
     above = tl.full((F.M,), 0.0, tl.float32)
+    fall = (below, below, below, below)
     if LEAD:
-        acc += lead_part(q, grad, stats, k_, v_, (b, g), site, F)
+        acc, fall = lead_part(q, grad, stats, fall, k_, v_, (b, g), site, F)
     undo = 1 / site.scale  # what comes from the table isn't scaled, as all of dq is at the end
     bounds = key_range(first, site, F)
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
@@ -103,24 +139,25 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 k = rows(k_, place(k_, b, g, site.lead + p0), site.keys - p0, F.N, F.D, F.BD)
                 v = rows(v_, place(v_, b, g, site.lead + p0), site.keys - p0, F.N, F.E, F.BE)
                 least = p0 - first - site.start - F.M + 1
-                away = least + F.M - 1 + n[None, :] - m[:, None]
+                away = steps(least, F, False)
                 if side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
-                    s = dot(q, tl.trans(k)) * (site.scale * LOG2E) + plus[:, None]
-                    s += far_key(k, extra, h, row, F)[None, :]
+                    s = far_score(q, k, plus, extra, h, away, site, F, side, False)
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
-                ds = score_grad(s, v, grad, stats, F)
+                ds, steep = score_grad(s, v, grad, stats, F)
                 acc += dot(ds.to(k.dtype), k)
                 if side == 1 and F.query:
                     acc += pulled(ds, extra[1], h, least, site, F, False, k.dtype) * undo
+                if F.slope == LEARNED:
+                    fall = fell(fall, ds, steep, away, F, side)
                 if F.bias or F.query:
                     if side != 1:
                         whole += tl.sum(ds, 1)
                     if side == 1 and F.left:
-                        below += tl.sum(tl.where(away <= site.low, ds, 0.0), 1)
+                        below += tl.sum(tl.where(ended(away, site.low, True), ds, 0.0), 1)
                     if side == 1 and F.right:
-                        above += tl.sum(tl.where(away >= site.high, ds, 0.0), 1)
+                        above += tl.sum(tl.where(ended(away, site.high, False), ds, 0.0), 1)
             if side != 1 and F.query:
                 last = end(extra[1], h, row, F).to(tl.float32)
                 acc += (whole * undo)[:, None] * last[None, :]
@@ -128,5 +165,5 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 below += whole
             if side == 2:
                 above += whole
-    put_ends(grads, (b, h, first), below, above, site.queries - first, F)
+    put_sums(grads, (b, h, first), below, above, fall, site.queries - first, F)
     put(dq_, place(dq_, b, h, first), site.queries - first, acc * site.scale, F.M, F.D, F.BD)

@@ -19,6 +19,7 @@ from anyformer.ops.kernels.tile import (
     put,
     rows,
     spread,
+    steps,
     weights,
 )
 
@@ -32,7 +33,7 @@ def tables(given, grads, slabs, extra, least_shift, batch, site, F: tl.constexpr
     q_, k_, v_ = given
     c, h, share = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     shift = least_shift + c
-    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    n = tl.arange(0, F.N)
     begin = tl.maximum(-shift, 0)
     stop = tl.minimum((site.queries + F.M - 1) // F.M, (site.keys + F.N - 1) // F.N - shift)
     count = tl.maximum(stop - begin, 0)
@@ -50,7 +51,7 @@ def tables(given, grads, slabs, extra, least_shift, batch, site, F: tl.constexpr
         k = rows(k_, place(k_, b, h // site.group, j), site.keys - p0, F.N, F.D, F.BD)
         v = rows(v_, place(v_, b, h // site.group, j), site.keys - p0, F.N, F.E, F.BE)
         here = least + anew()
-        away = here + F.M - 1 + n[None, :] - m[:, None]
+        away = steps(here, F, False)
         s = near_score(q, k, extra, h, away, here, site, F, False)
         keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
         s = hidden(s, away, p0 + n[None, :], keep, site, F, True)

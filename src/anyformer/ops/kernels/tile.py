@@ -20,6 +20,7 @@ import triton.language as tl
 
 LOG2E = tl.constexpr(1.4426950408889634)
 HALF = tl.constexpr(0.34657359027997264)  # of a score as entmax-1.5 takes it, in units of 1
+LEARNED = tl.constexpr(2)  # Form.slope, which is 1 where it doesn't learn
 SOFTMAX, TOP, ENTMAX = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)  # Form.weigh
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
@@ -68,8 +69,9 @@ class Form(NamedTuple):
     bias: bool
     query: bool
     key: bool
-    left: bool  # there are distances below low, and above high
+    left: bool  # there are tiles all below low, and above high: of one side, low <= 0 <= high
     right: bool
+    slope: int = 0  # whether there is one, and learns
     weigh: int = 0
     whole: bool = True  # tiles divide the channels, where they are more than a tile's
 
@@ -128,13 +130,22 @@ def dot(a, b):
 
 
 @triton.jit
-def near_bias(x, h, first, step, site, F: tl.constexpr):
-    """The bias of a tile, step (rows, columns) being the distance of each place from first.
+def near_bias(x, h, first, site, F: tl.constexpr, TURNED: tl.constexpr):
+    """The bias of a tile, first being its least distance.
 
-    Its table is longer by pad rows on both sides than from low to high.
+    The table is there four times, each a number later, so that every row of a tile finds its
+    numbers in fours; and again the other way round, for tiles that are turned.
     """
-    at = x.at + tl.cast(h, tl.int64) * x.h + (first - site.low + site.pad)
-    return tl.load(at + step)
+    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    far = first - site.low + site.pad + F.M - 1
+    if TURNED:
+        row, column = x.n + 2 - far - n, m
+    else:
+        row, column = far - m, n
+    at = (row + (row & 3) * (x.n - 1))[:, None] + column[None, :]
+    at = tl.max_contiguous(tl.multiple_of(at, (1, 4)), (1, 4))
+    here = x.at + tl.cast(h, tl.int64) * x.h
+    return tl.load((here + x.b if TURNED else here) + at)
 
 
 @triton.jit
@@ -203,17 +214,44 @@ def spread(x, F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
 
 
 @triton.jit
+def steps(least, F: tl.constexpr, TURNED: tl.constexpr):
+    """k - q in a tile, from the least of it on, as a sum: what its rows and its columns bring.
+
+    The two can be compared place by place; their sum would have to be computed for each first.
+    """
+    m, n, first = tl.arange(0, F.M), tl.arange(0, F.N), least + F.M - 1
+    if TURNED:
+        found = first + n, -m
+    else:
+        found = first - m, n
+    return found
+
+
+@triton.jit
+def ended(away, end, LOW: tl.constexpr):
+    """Where k - q, as of steps, is at an end of the tables or beyond."""
+    row, column = end - away[0][:, None], away[1][None, :]
+    return column <= row if LOW else column >= row
+
+
+@triton.jit
 def hidden(s, away, p, keep, site, F: tl.constexpr, NEAR: tl.constexpr):
-    """Scores with -inf where a key isn't seen: away is k - q, p the keys, broadcast to s's shape.
+    """Scores with -inf where a key isn't seen: away as of steps, p the keys, broadcast.
 
     Far tiles lie on one side of the queries: there causality hides nothing.
     """
     if not F.even:
         s = tl.where(p < site.keys, s, float("-inf"))
-    if F.causal and NEAR:
-        s = tl.where(away <= 0, s, float("-inf"))
+    row, column = -away[0][:, None], away[1][None, :]
     if F.window:
-        s = tl.where((away < site.width) & (away > -site.width), s, float("-inf"))
+        seen = column > row - site.width
+        if not F.causal:
+            seen = seen & (column < row + site.width)
+        if F.causal and NEAR:
+            seen = seen & (column <= row)
+        s = tl.where(seen, s, float("-inf"))
+    elif F.causal and NEAR:
+        s = tl.where(column <= row, s, float("-inf"))
     if F.pads:
         seen = tl.load(keep + p, mask=p < site.keys, other=0)
         s = tl.where(seen != 0, s, float("-inf"))
@@ -266,17 +304,43 @@ def far_key(k, tables, h, row, F: tl.constexpr):
 
 
 @triton.jit
+def far_score(
+    x, y, mine, tables, h, away, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED: tl.constexpr
+):
+    """The scores of a tile all below low (SIDE 0) or above high (2).
+
+    mine (rows,) is what x adds to all of them; x, y and away as in near_score.
+    """
+    row = 0 if SIDE == 0 else site.high - site.low
+    s = dot(x, tl.trans(y)) * (site.scale * LOG2E)
+    if F.slope:
+        slope = tl.load(tables[5].at + h)
+        slope = slope if SIDE == 0 else -slope
+        s += (mine + slope * away[0].to(tl.float32))[:, None]
+        s += (slope * away[1].to(tl.float32))[None, :]
+    elif F.key if TURNED else F.bias or F.query:
+        s += mine[:, None]
+    if TURNED and (F.bias or F.query):
+        s += far_query(y, tables, h, row, site, F)[None, :]
+    if F.key and not TURNED:
+        s += far_key(y, tables, h, row, F)[None, :]
+    return s
+
+
+@triton.jit
 def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.constexpr):
     """The scores of a tile within the tables' reach.
 
-    away (rows, columns) is k - q and first the least of it; x (rows, D) are queries and
+    away is k - q as of steps and first the least of it; x (rows, D) are queries and
     y (columns, D) keys, or, turned, the other way round.
     """
     s = dot(x, tl.trans(y)) * (site.scale * LOG2E)
-    at = away - first
     if F.bias:
-        s += near_bias(tables[0], h, first, at, site, F)
-    at += anew()
+        s += near_bias(tables[0], h, first, site, F, TURNED)
+    if F.slope:
+        far = away[0].to(tl.float32)[:, None] + away[1].to(tl.float32)[None, :]  # exact
+        s += tl.load(tables[5].at + h) * (far if F.causal else -tl.abs(far))
+    at = away[0][:, None] + away[1][None, :] - first + anew()
     if F.key if TURNED else F.query:
         mine = by_row(x, tables[2 if TURNED else 1], h, first, site, F, 1, TURNED)
         s += tl.gather(mine, at & ((F.M if TURNED else F.N) - 1), 1) * LOG2E
