@@ -49,8 +49,8 @@ class Size(NamedTuple):
 # queries, and keys in their own kernel; eight on 64 would do the same twice (benchmarks/NOTES.md).
 PLAIN = {
     "forward": {64: Size(128, 64, 4, 2), 128: Size(128, 64, 8, 2), 256: Size(64, 32, 4, 2)},
-    "queries": {64: Size(128, 64, 8, 2), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
-    "keys": {64: Size(64, 128, 8, 2), 128: Size(32, 128, 8, 2), 256: Size(32, 32, 4, 2)},
+    "queries": {64: Size(64, 64, 4, 3), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+    "keys": {64: Size(64, 64, 4, 3), 128: Size(32, 128, 8, 2), 256: Size(32, 32, 4, 2)},
     "tables": {64: Size(64, 64, 4, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
     "roots": {64: Size(128, 64, 8, 2), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
     "threshold": {128: Size(64, 128, 8, 2), 256: Size(64, 64, 4, 2)},
@@ -58,7 +58,7 @@ PLAIN = {
 }
 VECTORS = {  # in the tables; the sizes of "tables" are square in both
     "forward": {64: Size(64, 32, 4, 2), 256: Size(64, 32, 4, 1)},
-    "queries": {256: Size(64, 32, 4, 1)},
+    "queries": {64: Size(64, 64, 4, 1), 256: Size(64, 32, 4, 1)},
     "keys": {256: Size(32, 64, 4, 1)},
     "tables": {128: Size(64, 64, 4, 1), 256: Size(32, 32, 8, 1)},
     "roots": {128: Size(64, 32, 4, 1), 256: Size(32, 32, 4, 1)},
