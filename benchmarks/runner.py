@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from benchmarks.pictures import beside
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -36,7 +38,7 @@ class Settings:
 
 @dataclass
 class Table:
-    """A titled table that prints as Markdown and is kept as JSON beside it."""
+    """A titled table that prints as Markdown and is kept as JSON and a picture beside it."""
 
     title: str
     head: list[str]
@@ -66,6 +68,7 @@ class Table:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{name}.md").write_text(self.text())
             (folder / f"{name}.json").write_text(json.dumps(self.raw, indent=1))
+            beside(folder / f"{name}.md")
 
 
 def machine() -> str:
