@@ -69,6 +69,13 @@ def main() -> None:
         help="switches, tune: seconds to compile one row in; what takes longer is left out",
     )
     parser.add_argument(
+        "--lengths",
+        nargs="+",
+        type=int,
+        default=[],
+        help="switches: tokens of a row, such as 1024 8192 32768",
+    )
+    parser.add_argument(
         "--device",
         default="cpu",
         choices=["cpu", "cuda"],
@@ -85,6 +92,7 @@ def main() -> None:
         given.texts,
         given.device,
         given.limit,
+        tuple(given.lengths),
     )
     for work in given.works:
         WORKS[work](settings)

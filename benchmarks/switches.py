@@ -35,6 +35,7 @@ from benchmarks.contestants import (
 from benchmarks.runner import Settings, Table, race
 
 HEAD = ["length", "attention", "backend", "median ms", "of best", "of plain", "MiB", "MiB of plain"]
+TOKENS = 32768  # of all rows on a GPU
 REPEATS = 10  # steps of a round on a GPU, unless they are slow
 ROUND = 0.1  # seconds that a round of slow steps takes, or one step
 PATIENCE = 10.0  # seconds for the rounds of one row; two there are always
@@ -235,9 +236,9 @@ def every(settings: Settings) -> None:
         table.notes.append("steps are replays of CUDA graphs, but for rows that say launched")
     name = "h200_switches" if gpu else "cpu_switches"
     print("| " + " | ".join(HEAD) + " |", flush=True)
-    for length in (1024, 8192) if gpu else (1024,):
+    for length in settings.lengths or ((1024, 8192) if gpu else (1024,)):
         dtype = torch.bfloat16 if gpu else torch.float32
-        rows = 32768 // length if gpu else 1
+        rows = max(1, TOKENS // length) if gpu else 1
         place = Place(settings.device, dtype, 12 if gpu else 6, length, rows)
         measured(place, settings, table, name)
     table.show(settings, name)
