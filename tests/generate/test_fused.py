@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 
+from anyformer import override
 from anyformer import spec as S
 from anyformer.errors import InputError
 from anyformer.generate import fused as module
@@ -13,6 +14,7 @@ from anyformer.generate.decoder import Growing
 from anyformer.generate.fused import Fused
 from anyformer.generate.prompt import Prompt
 from anyformer.generate.static import Static
+from anyformer.generate.stepping import Entering
 from anyformer.laws import specs as laws
 from anyformer.laws.cases import perturbed
 from anyformer.model.model import build
@@ -20,7 +22,7 @@ from anyformer.ops import rows as ops_rows
 from tests.generate.test_static import SWITCHES, prompt_of, trail
 
 pytest.importorskip("triton", reason="fused: Triton isn't installed")
-from anyformer.ops.kernels import launch_rows, launch_step
+from anyformer.ops.kernels import launch_entry, launch_rows, launch_step
 
 WHERE = "cuda" if torch.cuda.is_available() else "cpu"
 VOCAB = 24
@@ -244,6 +246,35 @@ def test_an_attention_that_the_kernel_does_not_know_goes_its_own_way(name, stepp
 def test_relative_terms_go_their_own_way(stepped):
     both(spec_of(stack={"relative": (S.Buckets(),)}))
     assert not stepped
+
+
+ENTRIES = {
+    "learned": (spec_of(), True),
+    "an offset": (override(spec_of(), "embed.position.offset", 2), True),
+    "a scale": (override(spec_of(), "embed.scale", 2.0), False),
+    "a norm": (override(spec_of(), "embed.norm", S.LayerNorm()), False),
+    "no places": (override(spec_of(), "embed.position", None), False),
+    "waves": (override(spec_of(), "embed.position", S.Sinusoidal()), False),
+}
+
+
+@pytest.mark.parametrize("name", few(ENTRIES, "learned", "an offset", "a norm"))
+def test_tokens_and_places_are_one_kernel_where_nothing_else_is(name, monkeypatch):
+    spec, fits = ENTRIES[name]
+    model, asked, run = made(spec), [], launch_entry.run
+    monkeypatch.setattr(launch_entry, "run", lambda *a: (asked.append(1), run(*a))[1])
+    ids = torch.randint(0, VOCAB, (3, 4), device=WHERE)
+    wanted = generate(model, ids, 4, decoder=Growing(model))
+    decoder = Static(model, room=8, buckets=True, fused=True)
+    assert generate(model, ids, 4, decoder=decoder).tolist() == wanted.tolist()
+    assert isinstance(decoder.twin.embed, Entering) == fits
+    assert len(asked) == (3 if fits else 0)  # the first new token is the prompt's
+
+
+def test_an_embedding_that_is_listened_to_stays():
+    model, heard = made(spec_of()), []
+    model.embed.token.register_forward_hook(lambda *a: heard.append(1))
+    assert not isinstance(Static(model, room=8, buckets=True, fused=True).twin.embed, Entering)
 
 
 HEADS = {

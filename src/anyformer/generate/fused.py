@@ -14,7 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from anyformer.generate.lean import Laid, LeanTwin
-from anyformer.generate.stepping import Ending, Stepping, ends_plainly, plain
+from anyformer.generate.stepping import (
+    Ending,
+    Entering,
+    Stepping,
+    ends_plainly,
+    enters_plainly,
+    plain,
+)
 from anyformer.model.heads import Vocabulary
 from anyformer.model.model import Model
 from anyformer.model.stack import Sublayer
@@ -82,6 +89,8 @@ class _Fusing(LeanTwin):
         self.shared = {id(lent) for sub in subs for lent in sub.lender}
 
     def kind(self, module: nn.Module) -> type[nn.Module]:
+        if enters_plainly(module):
+            return called(Entering)
         return called(Fused) if self.fits(module) else super().kind(module)
 
     def fits(self, module: nn.Module) -> bool:

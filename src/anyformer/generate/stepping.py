@@ -1,7 +1,7 @@
-"""What a fused twin does besides its sublayers: an attention's step, and the end of a model.
+"""What a fused twin does besides its sublayers: its entry, an attention's step, and its end.
 
-Both are one kernel each, or two (ops/step.py, ops/rows.py), where the spec has nothing that those
-don't know; everything else stays as it is.
+Each is one kernel, or two (ops/entry.py, ops/step.py, ops/rows.py), where the spec has nothing that
+those don't know; everything else stays as it is.
 """
 
 from __future__ import annotations
@@ -10,15 +10,19 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from anyformer.model.embed import Embed
 from anyformer.model.heads import Vocabulary
 from anyformer.model.model import Model
-from anyformer.ops.rows import MOST, Rows
+from anyformer.ops.entry import run_entry
+from anyformer.ops.rows import MOST, Rows, lacks
 from anyformer.ops.step import Slots, Step
 from anyformer.ops.tiles import WIDEST
 from anyformer.parts.attention import Attention
 from anyformer.parts.fixed import Fixed
 from anyformer.parts.rotary import wave_of
 from anyformer.parts.state import Call
+from anyformer.parts.twin import heard
+from anyformer.spec import Learned
 
 Map = Callable[[Tensor], Tensor]
 
@@ -68,6 +72,45 @@ class Stepping:
         if rotary is not None:
             wave = wave_of(rotary, self.attention.size, call.newest(1), call.waves)
         return self.step(y[:, 0], slots, wave)[:, None]
+
+
+class Entering(Embed):
+    """An embedding that sums tokens and places by one kernel where a step has one token a row.
+
+    Made by `fused` alone, of an embedding that `enters_plainly` knows.
+    """
+
+    def vectors(self, x: Tensor, table: Tensor | None) -> Tensor:
+        """Ids (B, 1) as they are: `forward` looks them up with their places."""
+        return x if self._serves(x) else super().vectors(x, table)
+
+    def forward(
+        self, x: Tensor, positions: Tensor, types: Tensor | None, langs: Tensor | None = None
+    ) -> Tensor:
+        """Ids (B, 1) or vectors (B, N, d) at positions (1 or B, N) -> the stream (B, N, d)."""
+        if x.is_floating_point():
+            return super().forward(x, positions, types, langs)
+        place = self.spec.position
+        assert isinstance(place, Learned) and self.token is not None and self.position is not None
+        tables = [self.token.weight, self.position.weight]
+        return run_entry(x, positions, tables, place.offset)
+
+    def _serves(self, ids: Tensor) -> bool:
+        return ids.dim() == 2 and ids.shape[1] == 1 and ids.shape[0] <= MOST
+
+
+def enters_plainly(embed: nn.Module) -> bool:
+    """Whether an embedding is a sum of tokens and learned places, and nobody listens to it."""
+    if type(embed) is not Embed or any(heard(part) for part in embed.modules()):
+        return False
+    place, more = embed.spec.position, (embed.segment, embed.language, embed.norm, embed.project)
+    if not isinstance(place, Learned) or place.skip is not None or place.scale != 1.0:
+        return False
+    if embed.token is None or embed.position is None or any(part is not None for part in more):
+        return False
+    tables = [embed.token.weight, embed.position.weight]
+    alike = len({t.dtype for t in tables}) == 1 and all(t.is_contiguous() for t in tables)
+    return embed.spec.scale == 1.0 and alike and lacks(tables[0]) is None
 
 
 def ends_plainly(model: Model) -> bool:

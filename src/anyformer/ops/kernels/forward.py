@@ -99,7 +99,7 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
                 if side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
-                    s = far_score(q, k, more, extra, h, away, site, F, side, False)
+                    s = far_score((q, k), more, extra, h, away, site, F, side, False)
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 state = softer(state, s, v, bound, F)
     finish(outs, lse_, (b, h, first), state, site, F)

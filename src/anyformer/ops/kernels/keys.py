@@ -114,7 +114,7 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                     if side == 1:
                         s = near_score(k, q, extra, h, away, least, site, F, True)
                     else:
-                        s = far_score(k, q, ours, extra, h, away, site, F, 2 - side, True)
+                        s = far_score((k, q), ours, extra, h, away, site, F, 2 - side, True)
                     s = hidden(s, away, first + n[:, None], keep, site, F, side == 1)
                     p, steep = weights(s, lse[None, :], bound[None, :], F)
                     dv += dot(p.to(grad.dtype), grad)

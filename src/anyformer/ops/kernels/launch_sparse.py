@@ -30,7 +30,7 @@ def bounds(work: Work) -> Tensor:
     counts = q.new_empty(rows * 8, dtype=torch.int32)
     start(
         threshold_kernel, (programs,), size,
-        view(q), view(work.k), (view(found[..., None]), lists, counts),
+        (view(q), view(work.k)), (view(found[..., None]), lists, counts),
         work.extra(), batch, work.site(), work.form(size), LIST, work.facts.lead > 0, scarce,
     )  # fmt: skip
     return found

@@ -108,7 +108,7 @@ def sweep(state, given, scene, F: tl.constexpr, C: tl.constexpr, PASS: tl.conste
                 if side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
-                    s = far_score(q, k, more, extra, h, away, site, F, side, False)
+                    s = far_score((q, k), more, extra, h, away, site, F, side, False)
                 if partly(p0, least, site, F):
                     here = anew()
                     away = steps(least + here, F, False)

@@ -282,15 +282,15 @@ def of_entmax(one, two, scene, F: tl.constexpr, C: tl.constexpr):
 
 @triton.jit(do_not_specialize=["batch"])
 def threshold(
-    q_, k_, made, extra, batch, site,
+    given, made, extra, batch, site,
     F: tl.constexpr, C: tl.constexpr, LEAD: tl.constexpr, SCARCE: tl.constexpr,
 ):  # fmt: skip
-    """made: bound (B, H, Q), and room for each program, which takes tiles of queries in turn.
+    """given: q and k; made: bound (B, H, Q), and room for each program, which takes tiles in turn.
 
     The room: lists (M, C), and their counts, 8 places apart. SCARCE: strips may keep too few
     though there are enough scores.
     """
-    bound_, lists, counts = made
+    (q_, k_), (bound_, lists, counts) = given, made
     tiles = (site.queries + F.M - 1) // F.M
     m = tl.arange(0, F.M)
     for step in range(tl.program_id(0), tiles * batch * site.heads, tl.num_programs(0)):

@@ -305,12 +305,13 @@ def far_key(k, tables, h, row, F: tl.constexpr):
 
 @triton.jit
 def far_score(
-    x, y, mine, tables, h, away, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED: tl.constexpr
+    pair, mine, tables, h, away, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED: tl.constexpr
 ):
     """The scores of a tile all below low (SIDE 0) or above high (2).
 
-    mine (rows,) is what x adds to all of them; x, y and away as in near_score.
+    mine (rows,) is what x adds to all of them; x and y, the pair, and away as in near_score.
     """
+    x, y = pair
     row = 0 if SIDE == 0 else site.high - site.low
     s = dot(x, tl.trans(y)) * (site.scale * LOG2E)
     if F.slope:
