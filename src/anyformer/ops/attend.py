@@ -96,25 +96,33 @@ BACKENDS = {  # fastest first
         tiles_.tiles,
         frozenset({"mask", "relative", "carry"}),
         tiles_.lacks,
-        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
+        lambda q, k, v, plan: (
+            False
+        ),  # asked for by name, until models were trained with it on a GPU
     ),
     "sparse": Backend(
         sparse_.sparse,
         frozenset({"mask", "relative", "rows", "carry"}),
         sparse_.lacks,
-        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
+        lambda q, k, v, plan: (
+            False
+        ),  # asked for by name, until models were trained with it on a GPU
     ),
     "talking": Backend(
         talking_.talking,
         frozenset({"mask", "rows", "carry"}),
         talking_.lacks,
-        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
+        lambda q, k, v, plan: (
+            False
+        ),  # asked for by name, until models were trained with it on a GPU
     ),
     "layered": Backend(
         layered_.layered,
         frozenset({"mask", "carry"}),
         layered_.lacks,
-        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
+        lambda q, k, v, plan: (
+            False
+        ),  # asked for by name, until models were trained with it on a GPU
         apart=True,
     ),
     "flex": Backend(
