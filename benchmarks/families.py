@@ -74,7 +74,7 @@ def _sizes(spec: S.Model) -> dict[str, int]:
     return {**sizes, "vocab": spec.embed.source.vocab}
 
 
-def _hf(name: str, config: str, spec: S.Model, **options: Any) -> nn.Module:
+def _hf(name: str, config: str, **options: Any) -> nn.Module:
     import transformers
 
     made = getattr(transformers, config)(**options)
@@ -84,7 +84,7 @@ def _hf(name: str, config: str, spec: S.Model, **options: Any) -> nn.Module:
 def _gpt2(spec: S.Model) -> nn.Module:
     size = _sizes(spec)
     return _hf(
-        "GPT2LMHeadModel", "GPT2Config", spec, vocab_size=size["vocab"], n_embd=size["dim"],
+        "GPT2LMHeadModel", "GPT2Config", vocab_size=size["vocab"], n_embd=size["dim"],
         n_layer=size["depth"], n_head=size["heads"], n_positions=1024, use_cache=False,
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
@@ -93,7 +93,7 @@ def _gpt2(spec: S.Model) -> nn.Module:
 def _encoder(name: str, config: str, spec: S.Model, **more: Any) -> nn.Module:
     size = _sizes(spec)
     return _hf(
-        name, config, spec, vocab_size=size["vocab"], hidden_size=size["dim"],
+        name, config, vocab_size=size["vocab"], hidden_size=size["dim"],
         num_hidden_layers=size["depth"], num_attention_heads=size["heads"],
         intermediate_size=4 * size["dim"], max_position_embeddings=512,
         hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **more,
@@ -116,7 +116,7 @@ def _t5(spec: S.Model) -> nn.Module:
     size, feed = _sizes(spec), spec.stack.block[-1].branch
     assert isinstance(feed, S.FeedForward)
     return _hf(
-        "T5ForConditionalGeneration", "T5Config", spec, vocab_size=size["vocab"],
+        "T5ForConditionalGeneration", "T5Config", vocab_size=size["vocab"],
         d_model=size["dim"], d_kv=size["dim"] // size["heads"], d_ff=feed.hidden,
         num_layers=size["depth"], num_decoder_layers=size["depth"], num_heads=size["heads"],
         dropout_rate=0.0, decoder_start_token_id=0, use_cache=False,
