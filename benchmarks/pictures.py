@@ -24,7 +24,7 @@ RATIOS = {  # column -> what it says
 NAMES = ("", "family", "model", "length", "batch", "dtype", "mode", "contestant", "attention")
 COUNTED = ("length", "batch")  # of these, which are numbers
 OURS, THEIRS, LINE, SAME = "#1f6f8b", "#b0b7bf", "#444444", 1.0
-THICK, LONGEST = 0.24, 44  # inches of a bar, letters of a name
+THICK, LONGEST, LONG = 0.24, 44, 120  # inches of a bar, letters of a name and of a note
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 KINDS = {"h200": "One H200", "cpu": "Two threads of a CPU", "xeon": "A Xeon", "": "Elsewhere"}
 
@@ -61,6 +61,11 @@ class Result(NamedTuple):
     def ours(self, bar: str) -> bool:
         """Whether a bar is about something of ours."""
         return "plain, " not in bar if self.ratio == "of plain" else "anyformer" in bar
+
+    def told(self, name: str) -> str:
+        """A link to the table by a name, and its shorter notes."""
+        link = f"[{name}](../../benchmarks/results/{self.name}.md)"
+        return "; ".join([link, *(note for note in self.notes if len(note) < LONG)])
 
     def _differs(self, column: int) -> bool:
         return len({row[column] for row in self.rows}) > 1
@@ -138,14 +143,13 @@ def page(found: list[Result]) -> str:
         here = [one for one in found if one.kind == kind]
         text.append(f"## {told}\n")
         for one in here:
-            link = f"[table](../../benchmarks/results/{one.name}.md)"
-            text.append(f"### {one.title}\n")
             if one.ratio is not None:
-                text.append(f"![{one.title}]({one.name}.png)\n")
-            said = [note for note in one.notes if len(note) < 120]
-            text.append("; ".join([link, *said]) + ".\n")
-    rest = "```{toctree}\n:hidden:\n:maxdepth: 1\n:glob:\n\nnotes\nresults/*\n```\n"
-    return "\n".join([*text, rest])
+                text += [f"### {one.title}\n", f"![{one.title}]({one.name}.png)\n"]
+                text.append(f"{one.told('table')}.\n")
+        rest = [f"- {one.told(one.title)}" for one in here if one.ratio is None]
+        text.append("\n".join(["Tables alone:\n", *rest]) + "\n")
+    pages = "```{toctree}\n:hidden:\n:maxdepth: 1\n:glob:\n\nnotes\nresults/*\n```\n"
+    return "\n".join([*text, pages])
 
 
 def main() -> None:
