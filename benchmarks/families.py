@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyformer import spec as S
@@ -30,6 +29,7 @@ from anyformer.train.prepare import prepare
 from anyformer.train.ranks import alone
 from anyformer.train.settings import Settings as Training
 from anyformer.train.step import Stepper
+from benchmarks.minimal import Minimal
 from benchmarks.rows import changed
 from benchmarks.runner import Settings, Table, interval, race
 
@@ -157,43 +157,6 @@ FAMILIES = (
 )
 
 
-class Block(nn.Module):
-    """A pre-norm block as one would write it."""
-
-    def __init__(self, dim: int, heads: int):
-        super().__init__()
-        self.heads, self.norms = heads, nn.ModuleList(nn.LayerNorm(dim) for _ in range(2))
-        self.qkv, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
-        self.up, self.down = nn.Linear(dim, 4 * dim), nn.Linear(4 * dim, dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x (B, N, d) -> (B, N, d)."""
-        split = lambda t: t.unflatten(-1, (self.heads, -1)).transpose(1, 2)
-        q, k, v = map(split, self.qkv(self.norms[0](x)).chunk(3, -1))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.out(y.transpose(1, 2).flatten(2))
-        return x + self.down(F.gelu(self.up(self.norms[1](x)), approximate="tanh"))
-
-
-class Minimal(nn.Module):
-    """GPT-2 in thirty lines, its loss included."""
-
-    def __init__(self, spec: S.Model):
-        super().__init__()
-        size = _sizes(spec)
-        self.token = nn.Embedding(size["vocab"], size["dim"])
-        self.place = nn.Embedding(1024, size["dim"])
-        blocks = [Block(size["dim"], size["heads"]) for _ in range(size["depth"])]
-        self.blocks, self.norm = nn.Sequential(*blocks), nn.LayerNorm(size["dim"])
-
-    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
-        """The mean loss."""
-        at = torch.arange(input_ids.shape[1], device=input_ids.device)
-        x = self.norm(self.blocks(self.token(input_ids) + self.place(at)))
-        logits = F.linear(x, self.token.weight)
-        return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
-
-
 def ours(
     family: Family, spec: S.Model, batch: Batch, device: torch.device, graph: bool = False
 ) -> Step:
@@ -269,7 +232,7 @@ def contestants(
     if family.hand:
         gpu = device.type == "cuda"
         found[f"by hand{', compiled' if gpu else ''}"] = lambda: peer(
-            Minimal(spec), batch, device, gpu
+            Minimal(**_sizes(spec)), batch, device, gpu
         )
     return found
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from anyformer import spec as S
 from anyformer.model.model import build
+from benchmarks.minimal import Minimal
 from benchmarks.runner import Settings, Table, race, rows_of
 
 VOCAB, DIM, DEPTH, HEADS = 65, 384, 6, 6
@@ -53,6 +54,11 @@ def gpt2(length: int) -> Contestant:
         resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     return GPT2LMHeadModel(config), lambda m, x: m(x, use_cache=False).logits
+
+
+def by_hand(length: int) -> Contestant:
+    """The least that one would write."""
+    return Minimal(VOCAB, DIM, DEPTH, HEADS, length), lambda m, x: m(x)
 
 
 def stepper(contestant: Contestant, ids: Tensor, half: bool, compiled: bool) -> Callable[[], None]:
@@ -104,6 +110,7 @@ def plain(settings: Settings) -> None:
         "x-transformers": x_transformers,
         "x-transformers, flash": lambda n: x_transformers(n, attn_flash=True),
         "Hugging Face GPT-2": gpt2,
+        "by hand": by_hand,
     }
     _run(settings, "cpu_train_step", "Training step, plain decoder, CPU", 16, 256, make)
 
