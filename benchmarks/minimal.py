@@ -1,4 +1,4 @@
-"""GPT-2 as one would write it by hand, in fifty lines: what a library has to be measured against."""
+"""GPT-2 as one would write it by hand, in fifty lines: what a library is measured against."""
 
 from __future__ import annotations
 

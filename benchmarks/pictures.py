@@ -18,6 +18,7 @@ RATIOS = {  # column -> what it says
     "their time / ours": "their time over ours: to the right ours is faster",
     "ratio to ours": "their time over ours: to the right ours is faster",
     "ratio of times": "their time over ours: to the right ours is faster",
+    "by rounds": "their time over ours: to the right ours is faster",
     "ratio of wall time": "their time over ours: to the right ours is faster",
     "of plain": "time over that of plain attention",
 }
