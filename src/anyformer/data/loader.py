@@ -7,7 +7,7 @@ thing that a run has to remember is the step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -70,7 +70,7 @@ class Loader:
             for at in range(0, len(rows), micro)
         ]
 
-    def steps(self, steps: Iterable[int], pin: bool = False) -> Iterator[list[Batch]]:
+    def steps(self, steps: Iterable[int], pin: bool = False) -> Generator[list[Batch], None, None]:
         """The micro-batches of some steps, in order; with workers they are made ahead.
 
         `pin` puts them into memory that a GPU can copy from while it computes.
@@ -78,14 +78,20 @@ class Loader:
         if not self.workers and not pin:
             yield from map(self.step, steps)
             return
-        yield from DataLoader(
-            _Steps(self),
-            batch_size=None,
-            sampler=steps,
-            num_workers=self.workers,
-            pin_memory=pin and torch.cuda.is_available(),
-            prefetch_factor=4 if self.workers else None,
+        found = iter(
+            DataLoader(
+                _Steps(self),
+                batch_size=None,
+                sampler=steps,
+                num_workers=self.workers,
+                pin_memory=pin and torch.cuda.is_available(),
+                prefetch_factor=4 if self.workers else None,
+            )
         )
+        try:
+            yield from found
+        finally:  # not when an error lets go of them: torch would tell of a dead worker again
+            getattr(found, "_shutdown_workers", lambda: None)()
 
     def _example(self, index: int) -> dict[str, np.ndarray]:
         return self.maker.example(self.samples, index, late(self.seed, index))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -121,8 +122,8 @@ class Loop:
         steps = range(self.at.step, self.settings.steps)
         pin = self.stepper.device.type == "cuda"
         try:
-            source = self.loader.steps(_Order(self.at, steps), pin)
-            self.train_on(self.speed.watched(source), stop)
+            with closing(self.loader.steps(_Order(self.at, steps), pin)) as source:
+                self.train_on(self.speed.watched(source), stop)
         except RuntimeError as error:
             if "DataLoader worker" not in str(error):
                 raise
