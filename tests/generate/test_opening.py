@@ -38,6 +38,9 @@ def opened(monkeypatch):
     return Openings(build(SPEC).eval()), graph, read, reading
 
 
+checked: list[Prompt] = []
+
+
 def drawn(length=5, **more):
     return Prompt(ids=torch.randint(0, VOCAB, (2, length)), **more)
 
@@ -45,11 +48,12 @@ def drawn(length=5, **more):
 def test_a_shape_that_comes_again_becomes_a_graph(monkeypatch):
     openings, graph, read, reading = opened(monkeypatch)
     prompts = [drawn() for _ in range(4)]
-    lengths = [openings.read(prompt, reading)[1] for prompt in prompts]
-    assert lengths == [5, 5, 7, 7] and read == prompts[:2] and graph.times == 2
+    checked.clear()
+    lengths = [openings.read(prompt, reading, checked.append)[1] for prompt in prompts]
+    assert lengths == [5, 5, 7, 7] and read == prompts[:2] == checked and graph.times == 2
     (one,) = openings.graphs.values()
     assert one is not None and torch.equal(one.ids, prompts[-1].ids)
-    openings.read(drawn(6), reading)  # another shape
+    openings.read(drawn(6), reading, checked.append)  # another shape
     assert len(read) == 3
 
 
@@ -66,16 +70,16 @@ def test_a_shape_that_comes_again_becomes_a_graph(monkeypatch):
 def test_other_prompts_are_read_as_before(prompt, monkeypatch):
     openings, graph, read, reading = opened(monkeypatch)
     for _ in range(4):
-        openings.read(prompt, reading)
+        openings.read(prompt, reading, checked.append)
     assert len(read) == 4 and not openings.graphs and graph.times == 0
 
 
 def test_a_model_that_is_listened_to_is_read_as_before(monkeypatch):
     openings, graph, read, reading = opened(monkeypatch)
     for _ in range(3):
-        openings.read(drawn(), reading)
+        openings.read(drawn(), reading, checked.append)
     openings.model.stack.blocks[0].register_forward_hook(lambda *a: None)
-    openings.read(drawn(), reading)
+    openings.read(drawn(), reading, checked.append)
     assert len(read) == 3 and graph.times == 1
 
 
@@ -84,7 +88,7 @@ def test_a_pass_that_no_graph_can_hold_is_tried_once(monkeypatch):
     tried = []
     monkeypatch.setattr(module, "_captured", lambda *a: tried.append(a))
     for _ in range(5):
-        openings.read(drawn(), reading)
+        openings.read(drawn(), reading, checked.append)
     assert len(read) == 5 and len(tried) == 1
 
 
@@ -93,7 +97,7 @@ def test_there_are_not_more_graphs_than_set(monkeypatch):
     monkeypatch.setattr(module, "MOST", 2)
     for length in (3, 4, 5):
         for _ in range(3):
-            openings.read(drawn(length), reading)
+            openings.read(drawn(length), reading, checked.append)
     assert [key[1][1] for key in openings.graphs] == [3, 4] and len(read) == 7
 
 

@@ -44,9 +44,15 @@ class Openings:
         self.graphs: dict[Key, Opening | None] = {}  # None: can't be captured
         self.seen: set[Key] = set()
 
-    def read(self, prompt: Prompt, read: Read) -> tuple[Tensor, int]:
-        """Read a prompt, by its graph where there is one -> what `read` says of it."""
+    def read(
+        self, prompt: Prompt, read: Read, check: Callable[[Prompt], None]
+    ) -> tuple[Tensor, int]:
+        """Read a prompt, by its graph where there is one -> what `read` says of it.
+
+        `check` asks beforehand what a graph can't ask, and needn't once its buffers are there.
+        """
         if not self._serves(prompt):
+            check(prompt)
             return read(prompt)
         key = prompt.name, prompt.ids.shape, prompt.ids.dtype
         opening = self.graphs.get(key)
@@ -54,6 +60,7 @@ class Openings:
             opening.ids.copy_(prompt.ids)
             opening.graph.replay()
             return opening.logits.clone(), opening.length
+        check(prompt)
         found, known = read(prompt), key in self.seen
         self.seen.add(key)
         if known and key not in self.graphs and len(self.graphs) < MOST:

@@ -118,21 +118,26 @@ class Static:
     @torch.inference_mode()
     def start(self, prompt: Prompt) -> Tensor:
         """Read a prompt, forgetting all before -> logits (B, V) after its last ids."""
-        read = self.openings.read if self.on_gpu and self.buckets else lambda p, read: read(p)
-        logits, self.length = read(prompt, self._open)
-        return logits
+        if self.on_gpu and self.buckets:
+            logits, self.length = self.openings.read(prompt, self._open, self._check)
+            return logits
+        self._check(prompt)
+        return self._open(prompt)[0]
+
+    def _check(self, prompt: Prompt) -> None:
+        """Raise where a prompt can't be served, or there is no memory for it."""
+        reason = unserved(self.model, prompt)
+        if reason is not None:
+            raise InputError(f"{reason}: read it with Growing")
+        rows, length = prompt.ids.shape
+        check_room(self.model, rows, length + self.expected, self.dtype)
 
     def _open(self, prompt: Prompt) -> tuple[Tensor, int]:
         """Read a prompt with a growing cache and take over what that remembers.
 
         What comes back are logits (B, V) and how many positions were read.
         """
-        reason = unserved(self.model, prompt)
-        if reason is not None:
-            raise InputError(f"{reason}: read it with Growing")
-        rows, length = prompt.ids.shape
-        check_room(self.model, rows, length + self.expected, self.dtype)
-        grown = Growing(self.model)
+        rows, grown = len(prompt.ids), Growing(self.model)
         logits, past = grown.start(prompt), grown.past
         assert past is not None
         self.length, self.room = past.length, past.length + self.expected
