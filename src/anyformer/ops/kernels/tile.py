@@ -131,6 +131,16 @@ def dot(a, b):
 
 
 @triton.jit
+def plus(a, b, c):
+    """A product that is added to c."""
+    if INTERPRETED:
+        found = dot(a, b) + c
+    else:
+        found = tl.dot(a, b, c, input_precision="ieee")
+    return found
+
+
+@triton.jit
 def near_bias(x, h, first, site, F: tl.constexpr, TURNED: tl.constexpr):
     """The bias of a tile, first being its least distance.
 
@@ -349,25 +359,42 @@ def far_score(
 
 
 @triton.jit
+def turned_to(
+    x, tables, h, at, first, site, F: tl.constexpr, MINE: tl.constexpr, TURNED: tl.constexpr
+):
+    """What x bring to a tile by a table, at the places (M, N) in it: its rows, MINE, or columns."""
+    KEY: tl.constexpr = MINE == TURNED
+    AXIS: tl.constexpr = 1 if MINE else 0
+    by = by_row(x, tables[2 if KEY else 1], h, first, site, F, AXIS, KEY)
+    return tl.gather(by, at & ((F.M if KEY else F.N) - 1), AXIS)
+
+
+@triton.jit
 def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.constexpr):
     """The scores of a tile within the tables' reach.
 
     away is k - q as of steps and first the least of it; x (rows, D) are queries and
     y (columns, D) keys, or, turned, the other way round.
     """
-    s = dot(x, tl.trans(y)) * (site.scale * LOG2E)
+    at = away[0][:, None] + away[1][None, :] - first + anew()
+    undo = 1 / site.scale  # what comes from the tables isn't scaled, as all scores are then
+    # Sums that begin with what the tables bring lie as products do; else all would lie as gathers.
+    if F.query and F.key:
+        by = turned_to(x, tables, h, at, first, site, F, True, TURNED)
+        by += turned_to(y, tables, h, at, first, site, F, False, TURNED)
+        s = plus(x, tl.trans(y), by * undo)
+    elif F.query or F.key:
+        MINE: tl.constexpr = F.key if TURNED else F.query
+        by = turned_to(x if MINE else y, tables, h, at, first, site, F, MINE, TURNED)
+        s = plus(x, tl.trans(y), by * undo)
+    else:
+        s = dot(x, tl.trans(y))
+    s = s * (site.scale * LOG2E)
     if F.bias:
         s += near_bias(tables[0], h, first, site, F, TURNED)
     if F.slope:
         far = away[0].to(tl.float32)[:, None] + away[1].to(tl.float32)[None, :]  # exact
         s += tl.load(tables[5].at + h) * (far if F.causal else -tl.abs(far))
-    at = away[0][:, None] + away[1][None, :] - first + anew()
-    if F.key if TURNED else F.query:
-        mine = by_row(x, tables[2 if TURNED else 1], h, first, site, F, 1, TURNED)
-        s += tl.gather(mine, at & ((F.M if TURNED else F.N) - 1), 1) * LOG2E
-    if F.query if TURNED else F.key:
-        theirs = by_row(y, tables[1 if TURNED else 2], h, first, site, F, 0, not TURNED)
-        s += tl.gather(theirs, at & ((F.N if TURNED else F.M) - 1), 0) * LOG2E
     return s
 
 
