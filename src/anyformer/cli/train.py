@@ -63,6 +63,10 @@ def shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="as cpu or cuda (default: a GPU where there is one)")
     parser.add_argument("--compile", action="store_true", default=None)
     parser.add_argument(
+        "--float8", action="store_true", default=None,
+        help="products of wide maps in float8 (with --precision bfloat16 --compile, on a GPU)",
+    )  # fmt: skip
+    parser.add_argument(
         "--report-to", nargs="+", metavar="TRACKER", help="tensorboard, wandb, trackio"
     )
     parser.add_argument(
@@ -110,7 +114,7 @@ def settings_of(args: argparse.Namespace, defaults: dict[str, Any]) -> Settings:
     """The settings that the words of a command ask for."""
     from anyformer.train.settings import Cosine, Evaluation, Settings
 
-    names = ("steps", "batch", "lr", "seed", "precision", "device", "compile")
+    names = ("steps", "batch", "lr", "seed", "precision", "device", "compile", "float8")
     given = {n: getattr(args, n) for n in names if getattr(args, n) is not None}
     found = {**defaults, **given}
     steps = found.get("steps", Settings().steps)
