@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from benchmarks import (
+    compiled,
     decode,
     entropy,
     families,
@@ -31,6 +32,7 @@ WORKS = {
     "lines": lines.lines,
     "predict": predict.predict,
     "prepare": prepare.prepare,
+    "compiled": compiled.compiled,
     "decode": decode.decode,
     "entropy": entropy.entropy,
     "families": families.families,

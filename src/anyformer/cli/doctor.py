@@ -10,6 +10,7 @@ import platform
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from anyformer.cli.processor import remedy
 from anyformer.cli.text import columns
 from anyformer.errors import InputError
 
@@ -122,7 +123,7 @@ def machine() -> Iterable[tuple[str, str]]:
     yield "python", platform.python_version()
     yield "torch", torch.__version__
     yield "processor", f"{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}"
-    yield "bfloat16 on the processor", "fast" if FAST_BFLOAT16 else "slow: float32 is faster"
+    yield "bfloat16 on the processor", _bfloat16(FAST_BFLOAT16)
     for i in range(torch.cuda.device_count()):
         told = torch.cuda.get_device_properties(i)
         yield f"GPU {i}", f"{told.name}, {told.total_memory >> 30} GiB"
@@ -130,6 +131,13 @@ def machine() -> Iterable[tuple[str, str]]:
         yield "GPU", "none that torch sees"
     for name in EXTRAS:
         yield name, version_of(name)
+
+
+def _bfloat16(fast: bool) -> str:
+    needed = remedy()
+    if needed is not None:
+        return f"dies of an illegal instruction: set {needed}"
+    return "fast" if fast else "slow: float32 is faster"
 
 
 def version_of(name: str) -> str:

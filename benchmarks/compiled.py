@@ -1,0 +1,162 @@
+"""What the kernels of a switch are compiled to for an H100 or H200, without one.
+
+`python -m benchmarks compiled --only "T5 bias, tiles"`: registers, bytes spilled, shared memory,
+and of each innermost loop the instructions of a warp, in all and by kind. A kernel is compiled as a
+step of `switches` would launch it, at 1,024 tokens in bfloat16; nothing is run. It needs Triton,
+whose package brings the compiler and the disassembler.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+
+from benchmarks.contestants import NAMED, OURS, Contestant, Place, attention, switches
+from benchmarks.runner import Settings, Table
+
+LENGTH, HEADS = 1024, 12
+KINDS = {  # how instructions of a kind begin
+    "products": ("HGMMA", "HMMA", "QGMMA"),
+    "exp": ("MUFU",),
+    "shuffles": ("SHFL",),
+    "shared": ("LDS", "STS", "LDSM", "STSM"),
+    "global": ("LDG", "STG", "LDGSTS", "UTMALDG", "LD.", "ST."),
+    "local": ("LDL", "STL"),
+    "waits": ("BAR", "WARPGROUP", "WARPSYNC", "DEPBAR", "LDGDEPBAR", "SYNCS"),
+    "converts": ("F2F", "I2F", "F2I"),
+}
+HEAD = ["switch", "kernel", "registers", "spilled", "KiB shared", "loop", "instructions", *KINDS]
+LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)")
+
+
+class Driver:
+    """Stands for a GPU of capability 9.0, which kernels are compiled for."""
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+class Compiled(NamedTuple):
+    """A kernel's name, machine code and shared memory."""
+
+    name: str
+    code: bytes
+    shared: int
+
+
+@contextmanager
+def caught() -> Iterator[list[Compiled]]:
+    """Within it kernels are compiled in place of being launched, on tensors wherever they lie."""
+    from triton.runtime import driver
+    from triton.runtime.jit import JITFunction
+
+    from anyformer.ops import tiles
+
+    found: dict[str, Compiled] = {}
+    listed: list[Compiled] = []
+    run: Any = JITFunction.run
+
+    def only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+        made = run(self, *args, grid=grid, warmup=True, **options)
+        if made.hash not in found:
+            found[made.hash] = Compiled(self.fn.__name__, made.asm["cubin"], made.metadata.shared)
+            listed.append(found[made.hash])
+        return made
+
+    driver.set_active(Driver())
+    with patch.object(JITFunction, "run", only), patch.object(tiles, "interpreted", lambda: True):
+        yield listed
+
+
+def disassembled(code: bytes) -> tuple[str, str]:
+    """What the disassembler says of machine code: its use of resources, and its instructions."""
+    import triton
+
+    tool = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code)
+        file.flush()
+        ask = lambda option: (
+            subprocess.run(
+                [tool, option, file.name], capture_output=True, text=True, check=True
+            ).stdout
+        )
+        return ask("-res-usage"), ask("-sass")
+
+
+def loops(sass: str) -> list[list[str]]:
+    """The instructions of each innermost loop, in the order of the code."""
+    lines = [(int(at, 16), name, rest) for at, name, rest in LINE.findall(sass)]
+    ends = []
+    for at, name, rest in lines:
+        to = re.search(r"0x([0-9a-f]+)", rest)
+        if name.startswith("BRA") and to and int(to[1], 16) < at:
+            ends.append((int(to[1], 16), at))
+    inner = [
+        one
+        for one in ends
+        if not any(one[0] <= a and z <= one[1] and (a, z) != one for a, z in ends)
+    ]
+    return [[name for at, name, _ in lines if a <= at <= z] for a, z in inner]
+
+
+def counted(names: list[str]) -> list[str]:
+    """How many instructions there are, and of each kind."""
+    kinds: Counter[str] = Counter()
+    for name in names:
+        for kind, begins in KINDS.items():
+            kinds[kind] += name.startswith(begins)
+    return [str(len(names)), *(str(kinds[kind]) for kind in KINDS)]
+
+
+def rows_of(switch: str, one: Compiled, least: int = 40) -> Iterator[list[str]]:
+    """A row for each loop of a kernel that has so many instructions."""
+    usage, sass = disassembled(one.code)
+    number = lambda name: re.search(rf"{name}:(\d+)", usage)
+    registers, stack = (int(x[1]) if x else 0 for x in (number("REG"), number("STACK")))
+    long = [names for names in loops(sass) if len(names) >= least]
+    cells = [switch, one.name, str(registers), str(stack), f"{one.shared / 1024:.0f}"]
+    for i, names in enumerate(long, 1):
+        yield [*cells, str(i), *counted(names)]
+    if not long:
+        yield [*cells, "-", *counted([n for _, n, _ in LINE.findall(sass)])]
+
+
+def compiled(settings: Settings) -> None:
+    """The kernels of all switches, or of those named by --only as `switches` names them."""
+    from anyformer.ops.attend import refusal
+
+    length = settings.lengths[0] if settings.lengths else LENGTH
+    p = Place("cpu", torch.bfloat16, HEADS, length, 1)
+    table = Table("Kernels as compiled for capability 9.0", HEAD)
+    with caught() as found:
+        for switch, make in switches(p).items():
+            plan, lead = make()
+            given = p.inputs(lead)
+            for backend in NAMED:
+                one = Contestant(f"{switch}, {backend}", OURS, switch, backend)
+                if one.asked(settings.only) and refusal(backend, *given, plan()) is None:
+                    found.clear()
+                    run, _ = attention(p, one)
+                    run(*given).backward(torch.randn_like(given[0]))
+                    for kernel in found:
+                        table.rows += rows_of(one.name, kernel)
+    table.notes.append("instructions are those of one warp for one turn of a loop")
+    table.show(settings, "sm90_compiled")
