@@ -22,6 +22,7 @@ torchrun --nproc-per-node 4 -m anyformer train llama dim=512 depth=8 --data big/
 
 SMALL = {"dim": 128, "depth": 4, "heads": 4, "dropout": 0.0}  # where no recipe is named
 LITTLE = {"steps": 600, "batch": 16, "lr": 2e-3}
+NAMED = ("steps", "batch", "lr", "seed", "precision", "device", "compile", "float8")  # settings
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,8 +115,7 @@ def settings_of(args: argparse.Namespace, defaults: dict[str, Any]) -> Settings:
     """The settings that the words of a command ask for."""
     from anyformer.train.settings import Cosine, Evaluation, Settings
 
-    names = ("steps", "batch", "lr", "seed", "precision", "device", "compile", "float8")
-    given = {n: getattr(args, n) for n in names if getattr(args, n) is not None}
+    given = {n: getattr(args, n) for n in NAMED if getattr(args, n) is not None}
     found = {**defaults, **given}
     steps = found.get("steps", Settings().steps)
     found["schedule"] = Cosine(warmup=min(100, steps // 10), final=0.1)

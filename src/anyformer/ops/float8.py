@@ -2,8 +2,9 @@
 
 A number of 8 bits has 3 behind the point and ends at 448 (e4m3), or 2 and ends at 57,344 (e5m2). So
 a tensor is divided by a scale that brings its largest number to the end, and the scaled product
-multiplies its sums, which are float32, by both scales. Inputs and weights are e4m3, gradients, whose
-sizes differ more, e5m2. Scales are those of the tensors of the moment, and the host reads none.
+multiplies its sums, which are float32, by both scales. Inputs and weights are e4m3, gradients,
+which differ more in size, e5m2. The host reads no scale: each is that of its tensor at the moment.
+Off a GPU a twin multiplies the same float8 numbers in float32: as near, and of no gain.
 Letters: M rows, K inputs, N outputs.
 """
 
@@ -25,7 +26,7 @@ FIRST = (8, 9)  # the first CUDA capability that has such products
 
 
 class Narrow(NamedTuple):
-    """A matrix in float8, row after row, and its scale (), in float32: it stands for data · scale."""
+    """A matrix in float8, row after row, and its scale (), in float32: data · scale."""
 
     data: Tensor
     scale: Tensor
@@ -63,10 +64,19 @@ def product(
     fast: bool = False,
 ) -> Tensor:
     """a (A, C), b (B, C) -> a bᵀ (A, B); fast: sums of fewer bits, as a forward pass can bear."""
-    return torch._scaled_mm(
+    if not a.data.is_cuda:
+        return plain(a, b, bias, out)
+    return torch._scaled_mm(  # type: ignore[attr-defined]
         a.data, b.data.t(), scale_a=a.scale, scale_b=b.scale, bias=bias, out_dtype=out,
         use_fast_accum=fast,
     )  # fmt: skip
+
+
+def plain(a: Narrow, b: Narrow, bias: Tensor | None, out: torch.dtype) -> Tensor:
+    """The same product of the same numbers, summed in float32: what processors have no unit for."""
+    with torch.autocast(a.data.device.type, enabled=False):
+        y = a.data.float() @ b.data.float().t() * (a.scale * b.scale)
+        return (y if bias is None else y + bias.float()).to(out)
 
 
 def takes(weight: Tensor) -> bool:
@@ -75,7 +85,7 @@ def takes(weight: Tensor) -> bool:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x (..., K), weight (N, K), bias (N,) -> (..., N), bfloat16; gradients in the inputs' types."""
+    """x (..., K), weight (N, K), bias (N,) -> (..., N), bfloat16; gradients in given types."""
     if not takes(weight):
         raise InputError(
             f"float8 products take sizes that are multiples of {EVEN}, not {tuple(weight.shape)}: "
@@ -116,15 +126,16 @@ class _Linear(torch.autograd.Function):
 
 
 def fault(device: torch.device) -> str | None:
-    """Why a device can't run such products; None where it can."""
-    if device.type == "cuda" and torch.version.hip is None:
-        found = torch.cuda.get_device_capability(device)
-        if found < FIRST:
-            name, least = torch.cuda.get_device_name(device), ".".join(map(str, FIRST))
-            return f"{name} has capability {found[0]}.{found[1]}, and float8 begins with {least}"
+    """Why a device doesn't run such products; None where it does."""
+    if device.type != "cuda":
+        return f"{device.type} has no products in float8, so that they would only cost"
+    found = torch.cuda.get_device_capability(device)
+    if torch.version.hip is None and found < FIRST:
+        name, least = torch.cuda.get_device_name(device), ".".join(map(str, FIRST))
+        return f"{name} has capability {found[0]}.{found[1]}, and float8 begins with {least}"
     try:
-        one = narrow(torch.ones(EVEN, EVEN, device=device), NUMBERS)
-        product(narrow(torch.ones(EVEN, EVEN, device=device), SLOPES), one)
+        one = torch.ones(EVEN, EVEN, device=device)
+        product(narrow(one, SLOPES), narrow(one, NUMBERS))
     except (RuntimeError, AttributeError) as error:
         return f"torch's scaled product doesn't run on {device}: {str(error).splitlines()[0]}"
     return None
