@@ -162,6 +162,34 @@ def test_the_twin_is_torchs_scaled_product(kind, out):
     torch.testing.assert_close(found, wanted, rtol=2**-8 if added is not None else 1e-5, atol=1e-4)
 
 
+@pytest.mark.parametrize("rows", [32, 37])
+@pytest.mark.parametrize("above", ["plain", "turned", "expanded"])
+def test_matrices_lie_as_a_gpus_product_asks(above, rows, monkeypatch):
+    """Rows lie one after another, sizes are even, types are pairs that there are."""
+    seen, plain = [], float8.plain
+
+    def asked(a, b, bias, out):
+        for matrix in (a, b):
+            assert matrix.data.is_contiguous() and matrix.data.shape[1] % 16 == 0
+            assert matrix.scale.shape == () and matrix.scale.dtype == torch.float32
+        assert b.data.shape[0] % 16 == 0 and b.data.dtype == torch.float8_e4m3fn
+        assert bias is None or bias.dtype == out == torch.bfloat16
+        seen.append((a.data.dtype, out))
+        return plain(a, b, bias, out)
+
+    monkeypatch.setattr(float8, "plain", asked)
+    x, weight, bias = (t.requires_grad_() for t in _given((rows,)))
+    y = float8.linear(x.t().contiguous().t(), weight, bias)
+    grads = {
+        "plain": torch.ones_like(y),
+        "turned": torch.ones(48, rows, dtype=y.dtype).t(),
+        "expanded": torch.ones((), dtype=y.dtype).expand(rows, 48),
+    }
+    y.backward(grads[above])
+    half, slopes = torch.bfloat16, torch.float8_e5m2
+    assert seen == [(torch.float8_e4m3fn, half), (slopes, half), (slopes, torch.float32)]
+
+
 def test_a_device_without_it_is_told_of(monkeypatch):
     assert "cpu has no products in float8" in (float8.fault(torch.device("cpu")) or "")
     cuda = torch.device("cuda", 0)
