@@ -160,7 +160,7 @@ FAMILIES = (
 )
 
 
-def ours(spec: S.Model, batch: Batch, device: torch.device, **more: bool) -> Step:
+def ours(spec: S.Model, batch: Batch, device: torch.device, **more: Any) -> Step:
     """A step of a run: what the loop does with a batch, blocks compiled on a GPU."""
     gpu = device.type == "cuda"
     settings = Training(
