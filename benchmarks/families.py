@@ -52,6 +52,7 @@ class Family:
     paired: bool = False
     hand: bool = False  # a minimal model written by hand beside
     graph: bool = False  # beside, steps of ours as one CUDA graph, and with kernels of our own
+    float8: bool = False  # beside, ours with wide maps in float8
 
     def batch(self, spec: S.Model, device: str, tiny: bool) -> Batch:
         """Random tokens."""
@@ -153,18 +154,18 @@ FAMILIES = (
     Family("deberta-v3", _our_deberta, _deberta, 16, 512, masked=True),
     Family("t5", _our_t5, _t5, 16, 1024, paired=True),
     Family("gpt2-350m", _our_gpt2(dim=1024, depth=24, heads=16), _gpt2, 16, 1024, hand=True),
-    Family("gpt2-1.3b", _our_gpt2(dim=2048, depth=24, heads=16), _gpt2, 8, 1024, hand=True),
+    Family(
+        "gpt2-1.3b", _our_gpt2(dim=2048, depth=24, heads=16), _gpt2, 8, 1024, hand=True, float8=True
+    ),
 )
 
 
-def ours(
-    family: Family, spec: S.Model, batch: Batch, device: torch.device, graph: bool = False
-) -> Step:
+def ours(spec: S.Model, batch: Batch, device: torch.device, **more: Any) -> Step:
     """A step of a run: what the loop does with a batch, blocks compiled on a GPU."""
     gpu = device.type == "cuda"
     settings = Training(
-        steps=10**9, batch=len(batch["labels"]), lr=1e-4, compile=gpu, graph=graph,
-        precision="bfloat16" if gpu else "float32",
+        steps=10**9, batch=len(batch["labels"]), lr=1e-4, compile=gpu,
+        precision="bfloat16" if gpu else "float32", **more,
     )  # fmt: skip
     objective = NextToken(cross=True)
     trainee = Trainee(build(spec).to(device).train(), objective)
@@ -222,10 +223,12 @@ def contestants(
     family: Family, spec: S.Model, batch: Batch, device: torch.device, compiled: bool
 ) -> dict[str, Callable[[], Step]]:
     """Those that race, each made when it is asked for."""
-    found: dict[str, Callable[[], Step]] = {"anyformer": lambda: ours(family, spec, batch, device)}
+    found: dict[str, Callable[[], Step]] = {"anyformer": lambda: ours(spec, batch, device)}
     if family.graph and device.type == "cuda":
-        found["anyformer, one graph"] = lambda: ours(family, spec, batch, device, graph=True)
-        found["anyformer, joined"] = lambda: joined(ours(family, spec, batch, device))
+        found["anyformer, one graph"] = lambda: ours(spec, batch, device, graph=True)
+        found["anyformer, joined"] = lambda: joined(ours(spec, batch, device))
+    if family.float8 and device.type == "cuda":
+        found["anyformer, float8"] = lambda: ours(spec, batch, device, float8=True)
     for ways in (False, True) if compiled else (False,):
         named = f"transformers{', compiled' if ways else ''}"
         found[named] = lambda ways=ways: peer(family.theirs(spec), batch, device, ways)

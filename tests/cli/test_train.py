@@ -42,6 +42,14 @@ def test_settings_are_reached_by_path(capsys):
     assert (settings["seed"], settings["lr"]) == (3, 0.01)
 
 
+def test_float8_on_a_cpu_is_refused_in_words(capsys):
+    more = ["--float8", "--precision", "bfloat16", "--device", "cpu"]
+    assert main(["train", "gpt2", *SIZE, "--data", "a.txt", *QUICK, *more]) == 2
+    assert "float8=True: cpu has no products in float8" in capsys.readouterr().err
+    assert main(["train", "gpt2", *SIZE, "--data", "a.txt", *QUICK, *more[:1], "--out", "r"]) == 2
+    assert "precision='bfloat16'" in capsys.readouterr().err
+
+
 def test_an_encoder_has_no_sample(capsys):
     words = ["--objective", "masked", "--ask", "rate=0.3", "--tokenizer", "wordpiece:60"]
     options = ["--data", "a.txt", "--steps", "2", "--batch", "2", "--length", "16", "--out", "r"]

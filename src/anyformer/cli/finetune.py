@@ -126,11 +126,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace, ready: Ready) -> Settings:
-    from anyformer.cli.train import changed
+    from anyformer.cli.train import NAMED, changed
     from anyformer.train.tune import usual
 
-    names = ("steps", "batch", "lr", "seed", "precision", "device", "compile")
-    given: dict[str, Any] = {n: vars(args)[n] for n in names if vars(args)[n] is not None}
+    given: dict[str, Any] = {n: vars(args)[n] for n in NAMED if vars(args)[n] is not None}
     if args.report_to:
         given["trackers"] = tuple(args.report_to)
     return changed(usual(ready, args.epochs, **given), args.set)

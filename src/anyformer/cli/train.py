@@ -22,6 +22,7 @@ torchrun --nproc-per-node 4 -m anyformer train llama dim=512 depth=8 --data big/
 
 SMALL = {"dim": 128, "depth": 4, "heads": 4, "dropout": 0.0}  # where no recipe is named
 LITTLE = {"steps": 600, "batch": 16, "lr": 2e-3}
+NAMED = ("steps", "batch", "lr", "seed", "precision", "device", "compile", "float8")  # settings
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +63,10 @@ def shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", choices=("float32", "bfloat16", "float16"))
     parser.add_argument("--device", help="as cpu or cuda (default: a GPU where there is one)")
     parser.add_argument("--compile", action="store_true", default=None)
+    parser.add_argument(
+        "--float8", action="store_true", default=None,
+        help="products of wide maps in float8 (with --precision bfloat16 --compile, on a GPU)",
+    )  # fmt: skip
     parser.add_argument(
         "--report-to", nargs="+", metavar="TRACKER", help="tensorboard, wandb, trackio"
     )
@@ -110,8 +115,7 @@ def settings_of(args: argparse.Namespace, defaults: dict[str, Any]) -> Settings:
     """The settings that the words of a command ask for."""
     from anyformer.train.settings import Cosine, Evaluation, Settings
 
-    names = ("steps", "batch", "lr", "seed", "precision", "device", "compile")
-    given = {n: getattr(args, n) for n in names if getattr(args, n) is not None}
+    given = {n: getattr(args, n) for n in NAMED if getattr(args, n) is not None}
     found = {**defaults, **given}
     steps = found.get("steps", Settings().steps)
     found["schedule"] = Cosine(warmup=min(100, steps // 10), final=0.1)

@@ -18,13 +18,14 @@ from anyformer.errors import SpecError
 from anyformer.model.stack import Block, Stack
 from anyformer.parts.blocks import BlockSparse
 from anyformer.parts.state import Call
+from anyformer.train import float8, ranks
 from anyformer.train.settings import Settings
 
 Forward = Callable[[Block, Tensor, Call, str], Tensor]
 
 
 def prepare(module: nn.Module, settings: Settings) -> None:
-    """Compile and recompute the blocks of every stack inside a module, as the settings ask."""
+    """Narrow, compile and recompute the blocks of every stack in a module, as the settings ask."""
     blocks = [m for m in module.modules() if isinstance(m, Block)]
     stacks = [m for m in module.modules() if isinstance(m, Stack)]
     if settings.compile and any(stack.spec.reversible for stack in stacks):
@@ -32,6 +33,10 @@ def prepare(module: nn.Module, settings: Settings) -> None:
             "compile=True compiles blocks, and a reversible stack runs its sublayers one by one: "
             "leave compile out, or set stack.reversible=False"
         )
+    if settings.float8:
+        count = float8.narrow(module)
+        if ranks.rank() == 0:
+            ranks.say(f"{count} maps in float8")
     trained = [b for b in blocks if any(p.requires_grad for p in b.parameters())]
     for block in blocks if settings.compile else ():
         _replace(block, _compiled(block))

@@ -144,6 +144,9 @@ class Settings:
     schedule: Schedule = Cosine()
     clip: Above | None = 1.0  # the largest norm of the gradient
     precision: Literal["float32", "bfloat16", "float16"] = "float32"
+    float8: bool = (
+        False  # products of wide maps in blocks, beside bfloat16 (anyformer.train.float8)
+    )
     deterministic: bool = False  # the same bits in every run, on a GPU too, at some cost
     compile: bool = False  # each block by itself
     graph: bool = (
@@ -179,6 +182,11 @@ def check(settings: Settings, world: int = 1) -> Settings:
         raise SpecError(
             "graph=True captures steps of AdamW in float32 or bfloat16: take those, or leave it out"
         )
+    if settings.float8 and settings.precision != "bfloat16":
+        raise SpecError(
+            f"float8=True with precision={settings.precision!r}: its products give bfloat16. Take "
+            "precision='bfloat16', or leave it out"
+        )
     if settings.ema is not None and settings.ema == 1.0:
         raise SpecError("ema=1.0 never changes: take a decay below 1, as 0.999, or None")
     warmup = settings.schedule.warmup
@@ -203,6 +211,10 @@ def _readers(settings: Settings, world: int) -> int:
     if tensor > 1 and (settings.compile or settings.precision == "float16"):
         switch = "compile=True" if settings.compile else "precision='float16'"
         raise SpecError(f"{switch} doesn't go with spreading.tensor={tensor}: leave one out")
+    if tensor > 1 and settings.float8:
+        raise SpecError(
+            f"float8=True needs whole maps, and spreading.tensor={tensor} cuts them: leave one out"
+        )
     if isinstance(settings.optimiser, Adafactor) and (tensor > 1 or kind in ("fsdp", "hsdp")):
         raise SpecError("optimiser=Adafactor needs whole weights: take AdamW, or kind='ddp'")
     if (kind == "hsdp") != (replicas > 1):
