@@ -74,9 +74,45 @@ def test_evaluation_is_left_alone():
     assert kept.past_key_values is not None
 
 
-def test_a_reversible_stack_is_not_compiled_in_silence():
-    with pytest.raises(SpecError, match="reversible"):
-        prepare(build(spec(**{"stack.reversible": True, "dropout": 0.0})), settings(compile=True))
+NARROW = {"precision": "bfloat16", "stream": "bfloat16"}
+
+
+@pytest.mark.parametrize("asked", [{"compile": True}, NARROW])
+def test_a_reversible_stack_is_not_changed_in_silence(asked):
+    with pytest.raises(SpecError, match=r"(compile|stream)=.* reversible"):
+        prepare(build(spec(**{"stack.reversible": True, "dropout": 0.0})), settings(**asked))
+
+
+def _streamed(model, mixed):
+    """What a model's blocks give, and its loss."""
+    ids, found = torch.randint(0, VOCAB, (2, LENGTH)), []
+    hear = lambda block, given, out: found.append(out.dtype)
+    held = [block.register_forward_hook(hear) for block in model.stack.blocks]
+    with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+        loss = model(ids, labels=ids).loss
+    loss.backward()
+    for one in held:
+        one.remove()
+    return found, loss.item()
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_sums_between_blocks_are_16_bits_where_that_is_asked(recompute):
+    torch.manual_seed(0)
+    plain = build(spec(dropout=0.0)).train()
+    narrow = copy.deepcopy(plain)
+    prepare(narrow, settings(**NARROW, recompute=recompute))
+    torch.manual_seed(1)
+    wide, wanted = _streamed(plain, True)
+    torch.manual_seed(1)
+    found, loss = _streamed(narrow, True)
+    assert {*wide} == {torch.float32} and {*found} == {torch.bfloat16}
+    assert loss != wanted and abs(loss - wanted) < 0.02
+    for a, b in zip(plain.parameters(), narrow.parameters(), strict=True):
+        assert b.grad.dtype == torch.float32
+        assert (a.grad - b.grad).norm() <= 0.05 * a.grad.norm() + 1e-4
+    torch.manual_seed(1)
+    assert {*_streamed(narrow, False)[0]} == {torch.float32}  # without autocast as it is
 
 
 def test_a_copy_of_a_recomputed_model_has_weights_of_its_own():

@@ -22,6 +22,7 @@ def test_a_path_changes_them():
         ({"batch": 6, "micro": 4}, "divisor"),
         ({"batch": 7}, "multiple"),
         ({"optimiser": AdamW(betas=(0.9,))}, "two numbers"),
+        ({"stream": "bfloat16"}, "take precision='bfloat16'"),
         ({"ema": 1.0}, "below 1"),
         ({"steps": 5, "schedule": Constant(warmup=6)}, "fewer"),
         ({"saving": Saving(best=False, take="best")}, r"saving\.best"),

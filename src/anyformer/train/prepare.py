@@ -28,10 +28,11 @@ def prepare(module: nn.Module, settings: Settings) -> None:
     """Narrow, compile and recompute the blocks of every stack in a module, as the settings ask."""
     blocks = [m for m in module.modules() if isinstance(m, Block)]
     stacks = [m for m in module.modules() if isinstance(m, Stack)]
-    if settings.compile and any(stack.spec.reversible for stack in stacks):
+    asked = [name for name, there in _changes(settings).items() if there]
+    if asked and any(stack.spec.reversible for stack in stacks):
         raise SpecError(
-            "compile=True compiles blocks, and a reversible stack runs its sublayers one by one: "
-            "leave compile out, or set stack.reversible=False"
+            f"{asked[0]} changes blocks, and a reversible stack runs its sublayers one by one: "
+            "leave it out, or set stack.reversible=False"
         )
     if settings.float8:
         count = float8.narrow(module)
@@ -42,6 +43,16 @@ def prepare(module: nn.Module, settings: Settings) -> None:
         _replace(block, _compiled(block))
     for block in trained if settings.recompute else ():
         _replace(block, _recomputed(block.forward.__func__))
+    for block in blocks if settings.stream == "bfloat16" else ():
+        _replace(block, _rounded(block.forward.__func__))
+
+
+def _changes(settings: Settings) -> dict[str, bool]:
+    """What runs whole blocks otherwise, and whether it is asked for."""
+    return {
+        "compile=True": settings.compile,
+        "stream='bfloat16'": settings.stream == "bfloat16",
+    }
 
 
 def _replace(block: Block, forward: Forward) -> None:
@@ -78,5 +89,19 @@ def _recomputed(inner: Forward) -> Forward:
             return inner(self, x, replace(call, **asks), path)
 
         return checkpoint(again, x, use_reentrant=False)
+
+    return forward
+
+
+def _rounded(inner: Forward) -> Forward:
+    """A block that is given its input in bfloat16, so that its sums are; without autocast as it is.
+
+    It stands around what is compiled: the first block's input is rounded before, and there is one
+    graph for all.
+    """
+
+    def forward(self: Block, x: Tensor, call: Call, path: str) -> Tensor:
+        mixed = torch.is_autocast_enabled(x.device.type)
+        return inner(self, x.to(torch.bfloat16) if mixed else x, call, path)
 
     return forward

@@ -147,6 +147,8 @@ class Settings:
     float8: bool = (
         False  # products of wide maps in blocks, beside bfloat16 (anyformer.train.float8)
     )
+    # What the sums between blocks are kept in: 16 bits are half of what norms read and write.
+    stream: Literal["float32", "bfloat16"] = "float32"
     deterministic: bool = False  # the same bits in every run, on a GPU too, at some cost
     compile: bool = False  # each block by itself
     graph: bool = (
@@ -186,6 +188,11 @@ def check(settings: Settings, world: int = 1) -> Settings:
         raise SpecError(
             f"float8=True with precision={settings.precision!r}: its products give bfloat16. Take "
             "precision='bfloat16', or leave it out"
+        )
+    if settings.stream == "bfloat16" and settings.precision != "bfloat16":
+        raise SpecError(
+            f"stream='bfloat16' with precision={settings.precision!r}: take precision='bfloat16', "
+            "or leave it out"
         )
     if settings.ema is not None and settings.ema == 1.0:
         raise SpecError("ema=1.0 never changes: take a decay below 1, as 0.999, or None")

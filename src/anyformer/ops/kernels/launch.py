@@ -82,7 +82,9 @@ class Work:
     facts: Facts
     bound: Tensor | None = None  # (B, H, Q) float32, where scores below weigh nothing
     slope: Tensor | None = None  # (H,) float32, where facts say that there is one
-    norms: Tensor | None = None  # (B, H, 2, C) float32, as of `norms`; none or empty: all keys count
+    norms: Tensor | None = (
+        None  # (B, H, 2, C) float32, as of `norms`; none or empty: all keys count
+    )
 
     def size(self, kernel: str) -> Size:
         """The tiles of a kernel for this head size and type."""
