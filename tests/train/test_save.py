@@ -47,6 +47,24 @@ def test_the_newest_and_the_best_are_kept(tmp_path):
     assert not list(tmp_path.glob(".*"))
 
 
+def test_the_next_saver_of_a_folder_waits_for_what_was_left_to_itself(tmp_path, monkeypatch):
+    saver, go, inner = _saver(tmp_path, background=True, keep=1), threading.Event(), Saver._finish
+    saver.save(1, _tensors(1.0), {})
+    saver.wait()
+
+    def slow(self, *args):
+        go.wait(10)
+        return inner(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Saver, "_finish", slow)
+        saver.save(2, _tensors(2.0), {})  # and then removes the first
+        saver.abandon()
+        threading.Timer(0.2, go.set).start()
+        _saver(tmp_path, keep=1)
+        assert go.is_set() and save.steps(tmp_path) == [2]
+
+
 def test_a_checkpoint_of_the_same_step_is_replaced(tmp_path):
     saver = _saver(tmp_path)
     for value in (1.0, 2.0):

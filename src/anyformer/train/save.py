@@ -41,11 +41,17 @@ Say = Callable[[str], None]
 Tensors = dict[str, Tensor]
 
 
+_left: dict[Path, threading.Thread] = {}  # what runs of this process left to itself, by folder
+
+
 class Saver:
     """Writes the checkpoints of one run, in the background where asked."""
 
     def __init__(self, home: Path, keep: int, background: bool):
         self.home, self.keep, self.background = home, keep, background
+        before = _left.pop(home.resolve(), None)
+        if before is not None:
+            before.join()  # it would remove what is read here
         self.group: Any = ranks.group() if ranks.world() > 1 else None
         self.thread: threading.Thread | None = None
         self.error: BaseException | None = None
@@ -80,6 +86,8 @@ class Saver:
 
     def abandon(self) -> None:
         """Leave the save that is under way to itself; what is half written is removed later."""
+        if self.thread is not None:
+            _left[self.home.resolve()] = self.thread
         self.thread = None
 
     def _quiet(self, step: int, work: Callable[[Any], None], write: Any) -> None:

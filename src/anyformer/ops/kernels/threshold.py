@@ -290,7 +290,8 @@ def threshold(
     The room: lists (M, C), and their counts, 8 places apart. SCARCE: strips may keep too few
     though there are enough scores.
     """
-    (q_, k_), (bound_, lists, counts) = given, made
+    q_, k_ = given
+    bound_, lists, counts = made
     tiles = (site.queries + F.M - 1) // F.M
     m = tl.arange(0, F.M)
     for step in range(tl.program_id(0), tiles * batch * site.heads, tl.num_programs(0)):
