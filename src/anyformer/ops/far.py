@@ -151,7 +151,7 @@ def library_backward(
         lse = lse.transpose(1, 2).contiguous().transpose(1, 2)  # it wants tokens first
         return run(grad, *square, out, lse, 0.0, True, scale=scale)
     run = torch.ops.aten._scaled_dot_product_cudnn_attention_backward
-    seeds = [torch.zeros((), dtype=torch.long, device=out.device) for _ in range(2)]  # unread
+    seeds = [torch.empty((), dtype=torch.long, device=out.device) for _ in range(2)]  # unread
     most = out.shape[2]
     lse = lse.contiguous()[..., None]
     none = (None, None, None)  # no bias, no rows of several lengths
