@@ -20,11 +20,7 @@ NEAR = 1e-2 if GPU else 1e-5
 
 @pytest.fixture(autouse=True)
 def _tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    from anyformer.ops.kernels import launch_merge
-
     small_tiles(monkeypatch)
-    if not GPU:
-        monkeypatch.setattr(launch_merge, "ROWS", 16)
 
 
 plain = partial(Case, causal=True, size=(16, 16), dtype=DTYPE)

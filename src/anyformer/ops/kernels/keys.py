@@ -139,5 +139,11 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
             tl.store(place(grads[6], b, h, first) + n, below, mask=n < left)
         if F.key and F.right:
             tl.store(place(grads[7], b, h, first) + n, above, mask=n < left)
-    put(dk_, place(dk_, b, g, j), left, dk * site.scale, F.N, F.D, F.BD)
+    dk *= site.scale
+    if F.other:  # without the last keys, which are near to all queries that see them
+        there, at = left - site.width, place(grads[10], b, g, first)
+        dk += rows(grads[10], at, there, F.N, F.D, F.BD).to(tl.float32)
+        at = place(grads[11], b, g, first)
+        dv += rows(grads[11], at, there, F.N, F.E, F.BE).to(tl.float32)
+    put(dk_, place(dk_, b, g, j), left, dk, F.N, F.D, F.BD)
     put(dv_, place(dv_, b, g, j), left, dv, F.N, F.E, F.BE)

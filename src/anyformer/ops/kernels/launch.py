@@ -81,6 +81,7 @@ class Work:
     facts: Facts
     bound: Tensor | None = None  # (B, H, Q) float32, where scores below weigh nothing
     slope: Tensor | None = None  # (H,) float32, where facts say that there is one
+    other: tuple[Tensor, ...] = ()  # the library's part: out and lse, or dq, dk and dv
 
     def size(self, kernel: str) -> Size:
         """The tiles of a kernel for this head size and type."""
@@ -118,6 +119,7 @@ class Work:
             right=bool(f.right),
             slope=f.slope,
             weigh=f.weigh,
+            other=len(self.other) > 0,
         )
 
     def site(self) -> Site:
@@ -174,20 +176,23 @@ def start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:
         kernel[grid](*given, num_warps=size.warps, num_stages=size.stages)
 
 
-def forward(work: Work) -> tuple[list[Tensor], Tensor]:
+def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
     """out (B, H, Q, E) and the log-sum-exp of each row, (B, H, Q), in units of log 2.
 
-    With entmax's weights also the mean of the values by the roots of the weights.
+    With entmax's weights also the mean of the values by the roots of the weights. `into` is where
+    the output goes, if not to a tensor with tokens before heads.
     """
     rooted = work.facts.weigh == ENTMAX.value
     q, size = work.q, work.size("roots" if rooted else "forward")
     batch, heads, queries, _ = q.shape
     shape = (batch, queries, heads, work.v.shape[-1])
     outs = [q.new_empty(shape).transpose(1, 2) for _ in range(2 if rooted else 1)]
+    outs = outs if into is None else [into]
+    more = (view(work.other[0]), view(work.other[1][..., None])) if work.other else ()
     lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
     start(
         forward_kernel, (_tiles(queries, size.m), batch * heads), size,
-        view(q), view(work.k), view(work.v), tuple(map(view, outs)), view(lse[..., None]),
+        view(q), view(work.k), view(work.v), (*map(view, outs), *more), view(lse[..., None]),
         work.extra(), work.site(), work.form(size), work.facts.lead > 0,
     )  # fmt: skip
     return outs, lse
@@ -203,6 +208,7 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
     grads = tuple(view(t) for t in (grad, out)) + tuple(
         view(t[..., None]) for t in (lse, sums.delta, *sums.ends, sums.fall)
     )
+    grads += tuple(map(view, work.other))
     size = work.size("queries")
     start(
         queries_kernel, (_tiles(queries, size.m), batch * heads), size,

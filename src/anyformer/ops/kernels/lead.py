@@ -63,17 +63,17 @@ def slopes(q_, k_, v_, grads, dq_, sums, site, S: tl.constexpr):
     begin = share * site.rows
     for first in range(begin, tl.minimum(begin + site.rows, site.queries), S.M):
         left, at = site.queries - first, place(dq_, b, h, first)
-        q = rows(q_, place(q_, b, h, first), left, S.M, S.D, S.BD)
         grad = rows(grads[0], place(grads[0], b, h, first), left, S.M, S.D, S.BD)
         out = rows(grads[1], place(grads[1], b, h, first), left, S.M, S.D, S.BD)
-        theirs = rows(dq_, at, left, S.M, S.D, S.BD)
+        q = rows(q_, place(q_, b, h, first), left, S.M, S.D, S.BD)
+        delta = tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
         lse = place(grads[2], b, h, first) + m * grads[2].n
         lse = tl.load(lse, mask=m < left, other=float("inf")) * LOG2E
-        delta = tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
         p = tl.exp2(scores(q, k, site, S) - lse[:, None])
-        ds = (p * (dot(grad, tl.trans(v)) - delta[:, None])).to(k.dtype)
         dv += dot(tl.trans(grad), p.to(grad.dtype))
+        ds = (p * (dot(grad, tl.trans(v)) - delta[:, None])).to(k.dtype)
         dk += dot(tl.trans(q), ds)
+        theirs = rows(dq_, at, left, S.M, S.D, S.BD)
         put(dq_, at, left, theirs.to(tl.float32) + dot(ds, k) * site.scale, S.M, S.D, S.BD)
     to = h * tl.num_programs(0) + share
     dk = tl.trans(dk) * site.scale

@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from anyformer.ops.kernels.merge import late
 from anyformer.ops.kernels.tile import (
     LEARNED,
     LOG2E,
@@ -111,7 +112,10 @@ def put_sums(grads, at, below, above, fall, left, F: tl.constexpr):
 
 @triton.jit
 def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
-    """grads: grad, out (B, H, Q, E); lse (B, H, Q), and what Sums has room for, to be filled."""
+    """grads: grad, out (B, H, Q, E); lse (B, H, Q), and what Sums has room for, to be filled.
+
+    Where the library has a part, its dq, dk and dv come last.
+    """
     first, bh = tl.program_id(0) * F.M, tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
@@ -166,4 +170,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
             if side == 2:
                 above += whole
     put_sums(grads, (b, h, first), below, above, fall, site.queries - first, F)
-    put(dq_, place(dq_, b, h, first), site.queries - first, acc * site.scale, F.M, F.D, F.BD)
+    acc *= site.scale
+    if F.other:
+        acc += late(grads[9], b, h, first, site, F.M, F.D, F.BD)
+    put(dq_, place(dq_, b, h, first), site.queries - first, acc, F.M, F.D, F.BD)

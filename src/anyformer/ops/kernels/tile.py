@@ -73,6 +73,7 @@ class Form(NamedTuple):
     right: bool
     slope: int = 0  # whether there is one, and learns
     weigh: int = 0
+    other: bool = False  # the library has a part of the rows, which is added
     whole: bool = True  # tiles divide the channels, where they are more than a tile's
 
 
