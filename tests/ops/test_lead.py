@@ -25,8 +25,8 @@ def _tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     small_tiles(monkeypatch)
     if not GPU:
         small = {128: launch.Size(16, 64, 4, 1)}
-        monkeypatch.setattr(launch_lead, "FORWARD", small)
-        monkeypatch.setattr(launch_lead, "BACKWARD", small)
+        for kernel in ("FORWARD", "BACKWARD", "JOIN"):
+            monkeypatch.setattr(launch_lead, kernel, small)
         monkeypatch.setattr(launch_lead, "PROGRAMS", 5)
 
 
@@ -121,12 +121,10 @@ def test_lies_as_tracing_says(turned: bool) -> None:
 
     lie = lambda n: torch.randn(2, n, 4, 16, device=WHERE, dtype=DTYPE).transpose(1, 2)
     q, k, v = (lie(n) if turned else lie(n).contiguous() for n in (21, 24, 24))
-    first, rest = zip(*(x.split([3, 21], 2) for x in (k, v)), strict=True)
-    given = [q, first[0], rest[0], first[1], rest[1]]
-    whole = lead.run_forward(given, 0.25)
-    after = [*given, *whole, torch.randn_like(q)]
-    torch.library.opcheck(lead.run_forward, (given, 0.25), test_utils="test_faketensor")
-    torch.library.opcheck(lead.run_backward, (after, 0.25), test_utils="test_faketensor")
+    whole = lead.run_forward([q, k, v], 0.25, 3)
+    after = [q, k, v, *whole, torch.randn_like(q)]
+    torch.library.opcheck(lead.run_forward, ([q, k, v], 0.25, 3), test_utils="test_faketensor")
+    torch.library.opcheck(lead.run_backward, (after, 0.25, 3), test_utils="test_faketensor")
     assert whole[0].stride() == torch.empty_like(q).stride()
 
 

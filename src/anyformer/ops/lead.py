@@ -2,7 +2,8 @@
 
 Without the persistent keys in front, a causal plan is the square that the library's fused kernel
 knows. One pass over its output adds what persistent keys give, by log-sum-exp; backwards the
-library gets the merged output and log-sum-exp, and a pass over its dq adds their share.
+library gets the merged output and log-sum-exp, a pass over its dq adds their share, and one over
+its dk and dv puts theirs in front.
 
 Letters: B batch, H heads, G key heads, N tokens, D head size.
 """
@@ -43,76 +44,72 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
 
 def lead(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """q (B, H, N, D), k and v (B, G, lead + N, D) -> (B, H, N, D)."""
+    k, v = widen(k, q.shape[1]), widen(v, q.shape[1])
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    apart = lambda x: widen(x, q.shape[1]).split([plan.lead, q.shape[2]], 2)
-    return _Lead.apply(plan.scale, q, *apart(k), *apart(v))  # type: ignore[no-any-return]
+    return _Lead.apply(plan.scale, plan.lead, q, k, v)  # type: ignore[no-any-return]
 
 
 class _Lead(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, scale: float, *given: Tensor) -> Tensor:  # type: ignore[override]
-        out, lse = run_forward(list(given), scale)
+    def forward(ctx, scale: float, first: int, *given: Tensor) -> Tensor:  # type: ignore[override]
+        out, lse = run_forward(list(given), scale, first)
         ctx.save_for_backward(*given, out, lse)
-        ctx.scale = scale
+        ctx.scale, ctx.first = scale, first
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()
-        dq, first, dk, dv = run_backward([*ctx.saved_tensors, grad], ctx.scale)
-        return None, dq, first[0], dk, first[1], dv
+        return None, None, *run_backward([*ctx.saved_tensors, grad], ctx.scale, ctx.first)
 
 
 @torch.library.custom_op("anyformer::lead_forward", mutates_args=())
-def run_forward(given: list[Tensor], scale: float) -> tuple[Tensor, Tensor]:
-    """q, persistent keys, other keys, and values the same -> output, log-sum-exp."""
+def run_forward(given: list[Tensor], scale: float, first: int) -> tuple[Tensor, Tensor]:
+    """q, k and v, the first keys of which are persistent -> output, log-sum-exp."""
     from anyformer.ops.kernels import launch_lead  # Triton is no dependency
 
-    q, first, k, first_v, v = given
-    part = library(Square(q, k, v), scale)
-    whole = (
-        fitted(part[0], q, False),
-        fitted(part[1], q.new_empty(q.shape[:3], device="meta"), False),
-    )
-    launch_lead.merge(launch_lead.Work(q, first, first_v, scale), part, whole)
+    q, k, v = given
+    part = library(Square(q, k[:, :, first:], v[:, :, first:]), scale)
+    whole = fitted(part[0], q), fitted(part[1], q.new_empty(q.shape[:3], device="meta"))
+    work = launch_lead.Work(q, k[:, :, :first], v[:, :, :first], scale)
+    launch_lead.merge(work, part, whole)
     return whole
 
 
 @run_forward.register_fake
-def _(given: list[Tensor], scale: float) -> tuple[Tensor, Tensor]:
+def _(given: list[Tensor], scale: float, first: int) -> tuple[Tensor, Tensor]:
     q = given[0]
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.custom_op("anyformer::lead_backward", mutates_args=())
-def run_backward(given: list[Tensor], scale: float) -> list[Tensor]:
-    """The same, then output, log-sum-exp and the output's gradient -> those of all given.
-
-    Those of persistent keys and values are one tensor (2, B, H, lead, D).
-    """
+def run_backward(given: list[Tensor], scale: float, first: int) -> list[Tensor]:
+    """The same, then output, log-sum-exp and the output's gradient -> those of q, k and v."""
     from anyformer.ops.kernels import launch_lead
 
-    q, first, k, first_v, v, out, lse, grad = given
-    found = library_backward(Square(q, k, v), out, lse, grad, scale)
-    dq, dk, dv = (fitted(x, like) for x, like in zip(found, (q, k, v), strict=True))
-    work = launch_lead.Work(q, first, first_v, scale)
-    return [dq, launch_lead.backward(work, (out, lse), grad, dq), dk, dv]
+    q, k, v, out, lse, grad = given
+    square = Square(q, k[:, :, first:], v[:, :, first:])
+    found, *parts = library_backward(square, out, lse, grad, scale)
+    dq, dk, dv = fitted(found, q), torch.empty_like(k), torch.empty_like(v)
+    if dq is not found:
+        dq.copy_(found)
+    work = launch_lead.Work(q, k[:, :, :first], v[:, :, :first], scale)
+    made = launch_lead.backward(work, (out, lse), grad, dq)
+    launch_lead.fill(work, parts, made, (dk, dv))
+    return [dq, dk, dv]
 
 
 @run_backward.register_fake
-def _(given: list[Tensor], scale: float) -> list[Tensor]:
-    q, first, k, _, v, *_ = given
-    return [torch.empty_like(q), first.new_empty(2, *first.shape), *map(torch.empty_like, (k, v))]
+def _(given: list[Tensor], scale: float, first: int) -> list[Tensor]:
+    return [torch.empty_like(x) for x in given[:3]]
 
 
-def fitted(x: Tensor, like: Tensor, filled: bool = True) -> Tensor:
-    """x where it lies as a tensor made like another would, else such a one: its copy, or room.
+def fitted(x: Tensor, like: Tensor) -> Tensor:
+    """x where it lies as a tensor made like another would, else room for it that does.
 
     Tracing counts on that; on a GPU the library makes its tensors so.
     """
     plain = torch.empty_like(like, device="meta")
-    if x.stride() == plain.stride():
-        return x
-    room = torch.empty_like(plain, dtype=x.dtype, device=x.device)
-    return room.copy_(x) if filled else room
+    same = x.stride() == plain.stride()
+    return x if same else torch.empty_like(plain, dtype=x.dtype, device=x.device)

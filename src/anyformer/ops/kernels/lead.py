@@ -51,7 +51,7 @@ def slopes(q_, k_, v_, grads, dq_, sums, site, S: tl.constexpr):
     """Add to the library's dq what persistent keys give, and sum up their own gradients.
 
     grads: grad, out and log-sum-exp, both merged. A program passes by site.rows queries, a multiple
-    of M; sums are its dk and dv, (B, H · programs of a head, lead, D).
+    of M; sums are its dk and dv, (B, H · site.shares, lead, D) in float32.
     """
     share, bh = tl.program_id(0), tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
@@ -75,7 +75,28 @@ def slopes(q_, k_, v_, grads, dq_, sums, site, S: tl.constexpr):
         dk += dot(tl.trans(q), ds)
         theirs = rows(dq_, at, left, S.M, S.D, S.BD)
         put(dq_, at, left, theirs.to(tl.float32) + dot(ds, k) * site.scale, S.M, S.D, S.BD)
-    to = h * tl.num_programs(0) + share
+    to = h * site.shares + share
     dk = tl.trans(dk) * site.scale
     put(sums[0], place(sums[0], b, to, 0), site.lead, dk, S.L, S.D, S.BD)
     put(sums[1], place(sums[1], b, to, 0), site.lead, tl.trans(dv), S.L, S.D, S.BD)
+
+
+@triton.jit
+def join(parts, sums, grads, site, S: tl.constexpr):
+    """dk and dv of all keys, persistent ones in front, of the library's and of what `slopes` sums.
+
+    Sums are added in their order, by the first program of a head.
+    """
+    first, bh = tl.program_id(0) * S.M, tl.program_id(1)
+    b, h = bh // site.heads, bh % site.heads
+    left = site.queries - first
+    for i in tl.static_range(2):
+        x = rows(parts[i], place(parts[i], b, h, first), left, S.M, S.D, S.BD)
+        put(grads[i], place(grads[i], b, h, site.lead + first), left, x, S.M, S.D, S.BD)
+    if first == 0:
+        for i in tl.static_range(2):
+            total = tl.full((S.L, S.BD), 0.0, tl.float32)
+            for share in range(0, site.shares):
+                at = place(sums[i], b, h * site.shares + share, 0)
+                total += rows(sums[i], at, site.lead, S.L, S.D, S.BD)
+            put(grads[i], place(grads[i], b, h, 0), site.lead, total, S.L, S.D, S.BD)
