@@ -117,6 +117,54 @@ def test_a_fixed_slope_needs_no_sums_and_no_tables(
         torch.testing.assert_close(ours[key].double(), wanted, rtol=1e-5, atol=1e-5)
 
 
+SLOPES = [[7.0, 0.4], [40.0, -0.05], [0.0, 3.0]]
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("slopes", SLOPES)
+def test_keys_that_are_too_faint_are_left_out(slopes: list[float], causal: bool) -> None:
+    case = Case((2, 1), terms="slope", causal=causal, queries=83, after=20, start=7, lead=3)
+    given = {**case.tensors(), "slope": torch.tensor(slopes, device=WHERE)}
+    found = gaps(case, "tiles", given)
+    assert max(found.values()) < 1e-5, found
+
+
+def faint(**change: object) -> tuple[list[bool], list[bool]]:
+    """Of which queries at the start and at the end the values of the first key are left out."""
+    long = 600 if WHERE == "cuda" else 64
+    case = replace(Case(terms="slope", queries=long, causal=True), **change)
+    given = case.tensors()
+    given["v"][:, :, case.lead] = float("nan")
+    given["slope"] = torch.full_like(given["slope"], 40.0)
+    out = attend(given["q"], given["k"], given["v"], case.plan(given), "tiles")
+    left = out[0, 0].isfinite().all(-1).tolist()
+    return left[:3], left[-3:]
+
+
+def test_what_is_left_out_is_not_read() -> None:
+    assert faint() == ([False] * 3, [True] * 3)
+    assert faint(lead=2) == ([False] * 3, [True] * 3)
+
+
+@pytest.mark.parametrize("change", [{"terms": "slope bias"}, {"pads": "right"}, {"start": 70}])
+def test_all_keys_count_where_a_query_s_own_may_be_hidden_or_tables_add_to_it(
+    change: dict[str, object],
+) -> None:
+    if "start" in change:  # queries behind the last key
+        change = {"start": 0, "after": -3}
+    assert faint(**change)[1] == [False] * 3
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # the interpreter's
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_no_number_is_not_left_out(bad: float) -> None:
+    case = Case(terms="slope", queries=64, causal=True)
+    given = {**case.tensors(), "slope": torch.full((1,), 40.0, device=WHERE)}
+    given["k"][:, :, 0, 0], given["q"][..., 0] = bad, 1.0
+    out = attend(given["q"], given["k"], given["v"], case.plan(given), "tiles")
+    assert not out[0, 0, -1].isfinite().all()
+
+
 @pytest.mark.parametrize("name", ["T5", "both sides' vectors", "ALiBi", "slope"])
 def test_equals_eager_in_bfloat16(name: str) -> None:
     found = gaps(replace(CASES[name], dtype=torch.bfloat16), "tiles")

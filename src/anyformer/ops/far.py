@@ -6,7 +6,7 @@ Queries from the W-th on and keys up to the W-th last are a causal square of the
 library's fused kernel knows; the W - 1 nearest keys and the query itself are a window. Both parts
 are merged by their log-sum-exp, and go backwards with the merged output and log-sum-exp. The
 library comes first: our kernels add its part to theirs before they write. Outputs lie as queries
-do, as the library's own: it copies a gradient that lies otherwise than the output.
+do, as the library's own.
 
 Letters: B batch, H heads, N tokens, D head size, W distance of the low end.
 """
@@ -70,8 +70,8 @@ class _Far(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        grad = grad if grad.stride(-1) == 1 else grad.contiguous()
-        found = run_backward([*ctx.saved_tensors, grad], ctx.scale, ctx.facts)
+        *given, out, lse = ctx.saved_tensors
+        found = run_backward([*given, out, lse, alike(grad, out)], ctx.scale, ctx.facts)
         return (None, None, *found, None)
 
 
@@ -126,6 +126,11 @@ class Square(NamedTuple):
     def of(q: Tensor, k: Tensor, v: Tensor, back: int) -> Square:
         """Those of all tokens."""
         return Square(q[:, :, back:], k[:, :, :-back], v[:, :, :-back])
+
+
+def alike(grad: Tensor, out: Tensor) -> Tensor:
+    """A gradient that lies as the output does, which some versions of the library count on."""
+    return grad if grad.stride() == out.stride() else torch.empty_like(out).copy_(grad)
 
 
 def library(square: Square, scale: float) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from anyformer.ops import tiles
 from anyformer.ops.eager import widen
-from anyformer.ops.far import WIDEST, Square, library, library_backward
+from anyformer.ops.far import WIDEST, Square, alike, library, library_backward
 from anyformer.ops.mask import Causal, Padding, parts
 from anyformer.ops.plan import Plan
 
@@ -60,8 +60,9 @@ class _Lead(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        grad = grad if grad.stride(-1) == 1 else grad.contiguous()
-        return None, None, *run_backward([*ctx.saved_tensors, grad], ctx.scale, ctx.first)
+        *given, out, lse = ctx.saved_tensors
+        given += [out, lse, alike(grad, out)]
+        return None, None, *run_backward(given, ctx.scale, ctx.first)
 
 
 @torch.library.custom_op("anyformer::lead_forward", mutates_args=())

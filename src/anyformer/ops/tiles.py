@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -20,6 +21,7 @@ from anyformer.ops.plan import Plan
 
 WIDEST = 256  # channels of a head that fit a tile
 INSTALLED = importlib.util.find_spec("triton") is not None  # asked once, not while compiling
+PART, MOST_PARTS = 256, 64  # rows whose norms are one number, unless there are more parts
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -104,8 +106,8 @@ def _keep(plan: Plan, keys: int, q: Tensor) -> Tensor:
 class _Tiles(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scale: float, facts: list[int], *given: Tensor) -> Tensor:  # type: ignore[override]
-        out, lse = run_forward(list(given), scale, facts)
-        ctx.save_for_backward(*given, out, lse)
+        out, lse, norms = run_forward(list(given), scale, facts)
+        ctx.save_for_backward(*given, out, lse, norms)
         ctx.scale, ctx.facts = scale, facts
         return out
 
@@ -119,31 +121,51 @@ class _Tiles(torch.autograd.Function):
 
 # Opaque to torch.compile, which needs to know the shapes of what they return and nothing else.
 @torch.library.custom_op("anyformer::tiles_forward", mutates_args=())
-def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
-    """Launch the forward kernel: q, k, v, bias, query, key, slope, keep -> out, log-sum-exp."""
+def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
+    """Launch the kernels: q, k, v, bias, query, key, slope, keep -> out, log-sum-exp, norms."""
     from anyformer.ops.kernels import launch  # Triton is no dependency
 
     q, k, v, *tables, slope, keep = given
     work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts), slope=slope)
-    (out,), lse = launch.forward(work)
-    return out, lse
+    norms = launch.norms(work, parts_of_norms(given, facts))
+    (out,), lse = launch.forward(replace(work, norms=norms))
+    return [out, lse, norms]
 
 
 @run_forward.register_fake
-def _(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
+def _(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
     q, v = given[0], given[2]
     batch, heads, queries, _ = q.shape
     out = q.new_empty(batch, queries, heads, v.shape[-1]).transpose(1, 2)
-    return out, q.new_empty(batch, heads, queries, dtype=torch.float32)
+    number = lambda *shape: q.new_empty(shape, dtype=torch.float32)
+    count = parts_of_norms(given, facts)
+    norms = number(batch, heads, 2, count) if count else number(0)
+    return [out, number(batch, heads, queries), norms]
+
+
+def parts_of_norms(given: list[Tensor], facts: list[int]) -> int:
+    """In how many parts norms are taken, by which a slope leaves far keys out; 0: all count.
+
+    Only a slope makes keys faint, and only where every query's own key is sure to be seen.
+    """
+    q, k, _, *tables, slope, keep = given
+    lead, start = facts[:2]
+    keys = k.shape[2] - lead
+    if any(t.numel() for t in (*tables, keep)) or not slope.numel():
+        return 0
+    if start < 0 or start + q.shape[2] > keys:
+        return 0
+    return min(MOST_PARTS, 1 << max(0, (keys - 1) // PART).bit_length())
 
 
 @torch.library.custom_op("anyformer::tiles_backward", mutates_args=())
 def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
-    """Launch the backward kernels; given as before, then out, log-sum-exp and grad."""
+    """Launch the backward kernels; given as before, then out, log-sum-exp, norms and grad."""
     from anyformer.ops.kernels import launch
 
-    q, k, v, *tables, slope, keep, out, lse, grad = given
-    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts), slope=slope)
+    q, k, v, *tables, slope, keep, out, lse, norms, grad = given
+    facts_ = launch.Facts(*facts)
+    work = launch.Work(q, k, v, tables, keep, scale, facts_, slope=slope, norms=norms)
     return launch.backward(work, out, lse, grad)
 
 

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from anyformer.ops.kernels.merge import merged
+from anyformer.ops.kernels.norms import reach
 from anyformer.ops.kernels.tile import (
     ENTMAX,
     LOG2E,
@@ -21,6 +22,7 @@ from anyformer.ops.kernels.tile import (
     put,
     rows,
     steps,
+    turn,
     weights,
 )
 
@@ -72,7 +74,7 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
     Of entmax, outs has the mean of the values by the roots of the weights as well, and no lse;
     where the library has a part of the rows, its output and lse.
     """
-    first, bh = tl.program_id(0) * F.M, tl.program_id(1)
+    first, bh = turn(F), tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
     n = tl.arange(0, F.N)
@@ -86,7 +88,7 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
             s = dot(q, tl.trans(k)) * (site.scale * LOG2E)
             s = tl.where((j + n < site.lead)[None, :], s, float("-inf"))
             state = softer(state, s, v, bound, F)
-    bounds = key_range(first, site, F)
+    bounds = key_range(first, reach(extra, b, h, site, F), site, F)
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
         if side == 1 or (side == 0 and F.left) or (side == 2 and F.right):
             if side != 1:

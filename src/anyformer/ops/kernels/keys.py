@@ -9,6 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from anyformer.ops.kernels.norms import reach
 from anyformer.ops.kernels.tile import (
     LOG2E,
     bounds_of,
@@ -29,11 +30,14 @@ from anyformer.ops.kernels.tile import (
 
 
 @triton.jit
-def query_range(first, site, F: tl.constexpr):
+def query_range(first, reach, site, F: tl.constexpr):
     """Tiles of queries that a tile of keys meets: first, first near, first far again, end."""
     low, high = 0 * first, 0 * first + site.queries
+    if F.parts:
+        low = tl.maximum(first - reach + 1 - site.start, 0)
+        high = tl.minimum(high, tl.maximum(first + F.N - 1 + reach - site.start, 0))
     if F.causal:
-        low = tl.maximum(first - site.start, 0)
+        low = tl.maximum(first - site.start, low)
     if F.window:
         low = tl.maximum(low, first - site.width + 1 - site.start)
         high = tl.minimum(high, tl.maximum(first + F.N - 1 + site.width - site.start, 0))
@@ -96,9 +100,9 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
     dk = tl.full((F.N, F.BD), 0.0, tl.float32)
     dv = tl.full((F.N, F.BE), 0.0, tl.float32)
     undo = 1 / site.scale  # what comes from the table isn't scaled, as all of dk is at the end
-    bounds = query_range(first, site, F)
     for i in range(0, site.group):
         h = g * site.group + i
+        bounds = query_range(first, reach(extra, b, h, site, F), site, F)
         below = tl.full((F.N,), 0.0, tl.float32)
         above = tl.full((F.N,), 0.0, tl.float32)
         for side in tl.static_range(3):  # beyond the high end, between, beyond the low end

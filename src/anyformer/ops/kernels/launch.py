@@ -13,6 +13,7 @@ from torch import Tensor
 from anyformer.ops.kernels.forward import forward as forward_kernel
 from anyformer.ops.kernels.keys import keys as keys_kernel
 from anyformer.ops.kernels.keys import lead_keys as lead_kernel
+from anyformer.ops.kernels.norms import norms as norms_kernel
 from anyformer.ops.kernels.queries import queries as queries_kernel
 from anyformer.ops.kernels.tables import tables as tables_kernel
 from anyformer.ops.kernels.tile import ENTMAX, LEARNED, LOG2E, Form, Site, View
@@ -81,6 +82,9 @@ class Work:
     facts: Facts
     bound: Tensor | None = None  # (B, H, Q) float32, where scores below weigh nothing
     slope: Tensor | None = None  # (H,) float32, where facts say that there is one
+    norms: Tensor | None = (
+        None  # (B, H, 2, C) float32, as of `norms`; none or empty: all keys count
+    )
     other: tuple[Tensor, ...] = ()  # the library's part: out and lse, or dq, dk and dv
 
     def size(self, kernel: str) -> Size:
@@ -118,6 +122,7 @@ class Work:
             left=bool(f.left),
             right=bool(f.right),
             slope=f.slope,
+            parts=self.norms.shape[-1] if self.norms is not None and self.norms.numel() else 0,
             weigh=f.weigh,
             other=len(self.other) > 0,
         )
@@ -146,7 +151,7 @@ class Work:
         return max(s.m + s.n for s in map(self.size, PLAIN))
 
     def extra(self) -> tuple[View, ...]:
-        """Bias, query, key, keep, bounds and slope; bias and slope are in units of log 2."""
+        """Bias, query, key, keep, bounds, slope and norms; bias and slope in units of log 2."""
         bias, query, key = self.tables
         bias = shifted(bias * LOG2E.value, self.pad) if bias.numel() else bias[:, None, None]
         apart = lambda t: 0 if t.shape[0] == 1 else t.stride(0)
@@ -156,7 +161,8 @@ class Work:
         slope = keep
         if self.slope is not None and self.slope.numel():
             slope = View(self.slope * LOG2E.value, 0, 1, 1)
-        return (view(bias.transpose(0, 1)), *vectors, keep, bound, slope)
+        norms = keep if self.norms is None or not self.norms.numel() else view(self.norms)
+        return (view(bias.transpose(0, 1)), *vectors, keep, bound, slope, norms)
 
 
 def shifted(bias: Tensor, pad: int) -> Tensor:
@@ -174,6 +180,30 @@ def start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:
     where = first.at.device
     with torch.cuda.device(where) if where.type == "cuda" else nullcontext():
         kernel[grid](*given, num_warps=size.warps, num_stages=size.stages)
+
+
+class Span(NamedTuple):
+    """What the kernel of norms is compiled for: rows at a time, head size, and size in a tile."""
+
+    M: int
+    D: int
+    BD: int
+
+
+def norms(work: Work, parts: int) -> Tensor:
+    """Squares of the largest norms of q and k by parts of their rows, (B, H, 2, C); 0 parts: ()."""
+    q = work.q
+    batch, heads, queries, wide = q.shape
+    if not parts:
+        return q.new_empty(0, dtype=torch.float32)
+    found = q.new_empty(batch, heads, 2, parts, dtype=torch.float32)
+    each = -(-max(queries, work.k.shape[2] - work.facts.lead) // parts)
+    span = Span(32 if wide > 128 else 64, wide, power(wide))
+    start(
+        norms_kernel, (parts, batch * heads), Size(span.M, 0, 4, 2),
+        view(q), view(work.k), view(found), work.site(), each, span,
+    )  # fmt: skip
+    return found
 
 
 def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tensor]:

@@ -53,7 +53,7 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
             s = tl.where((j + n < site.lead)[None, :], s, float("-inf"))
             v = rows(v_, place(v_, b, g, j), site.lead - j, F.N, F.E, F.BE)
             state = softer(state, s, v, bound, F)
-    begin, _, _, stop = key_range(first, site, F)
+    begin, _, _, stop = key_range(first, 0 * first, site, F)
     for t in range(begin, stop):
         p0 = t * F.N
         at = place(k_, b, g, site.lead + p0)

@@ -94,7 +94,7 @@ def sweep(state, given, scene, F: tl.constexpr, C: tl.constexpr, PASS: tl.conste
             s = dot(q, tl.trans(k)) * (site.scale * LOG2E)
             s = tl.where((j + n < site.lead)[None, :], s, float("-inf"))
             state = meet(state, s, given, F, C, PASS)
-    bounds = key_range(first, site, F)
+    bounds = key_range(first, 0 * first, site, F)
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
         if side == 1 or (side == 0 and F.left) or (side == 2 and F.right):
             if side != 1:

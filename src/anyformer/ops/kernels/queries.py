@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from anyformer.ops.kernels.merge import late
+from anyformer.ops.kernels.norms import reach
 from anyformer.ops.kernels.tile import (
     LEARNED,
     LOG2E,
@@ -28,6 +29,7 @@ from anyformer.ops.kernels.tile import (
     put,
     rows,
     steps,
+    turn,
     weights,
 )
 
@@ -116,7 +118,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
 
     Where the library has a part, its dq, dk and dv come last.
     """
-    first, bh = tl.program_id(0) * F.M, tl.program_id(1)
+    first, bh = turn(F), tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
     n = tl.arange(0, F.N)
@@ -131,7 +133,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
     if LEAD:
         acc, fall = lead_part(q, grad, stats, fall, k_, v_, (b, g), site, F)
     undo = 1 / site.scale  # what comes from the table isn't scaled, as all of dq is at the end
-    bounds = key_range(first, site, F)
+    bounds = key_range(first, reach(extra, b, h, site, F), site, F)
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
         if side == 1 or (side == 0 and F.left) or (side == 2 and F.right):
             if side != 1:

@@ -72,6 +72,7 @@ class Form(NamedTuple):
     left: bool  # there are tiles all below low, and above high: of one side, low <= 0 <= high
     right: bool
     slope: int = 0  # whether there is one, and learns
+    parts: int = 0  # of the norms by which far keys are left out (norms.py): a power of two
     weigh: int = 0
     other: bool = False  # the library has a part of the rows, which is added
     whole: bool = True  # tiles divide the channels, where they are more than a tile's
@@ -260,12 +261,31 @@ def hidden(s, away, p, keep, site, F: tl.constexpr, NEAR: tl.constexpr):
 
 
 @triton.jit
-def key_range(first, site, F: tl.constexpr):
-    """Tiles of keys that a tile of queries meets: first, first near, first far again, end."""
+def turn(F: tl.constexpr):
+    """The first query of this program's tile.
+
+    Under a causal mask the last ones come first: they have the most keys, and no long program
+    begins when most of the others have ended.
+    """
+    i = tl.program_id(0)
+    if F.causal:
+        i = tl.num_programs(0) - 1 - i
+    return i * F.M
+
+
+@triton.jit
+def key_range(first, reach, site, F: tl.constexpr):
+    """Tiles of keys that a tile of queries meets: first, first near, first far again, end.
+
+    Keys as far away as reach, or further, are left out; as of norms.reach.
+    """
     a, z = first + site.start, first + F.M - 1 + site.start
     low, high = 0 * first, 0 * first + site.keys
+    if F.parts:
+        low, high = tl.maximum(a - reach + 1, 0), tl.minimum(site.keys, z + reach)
     if F.window:
-        low, high = tl.maximum(a - site.width + 1, 0), tl.minimum(site.keys, z + site.width)
+        low = tl.maximum(a - site.width + 1, low)
+        high = tl.minimum(high, z + site.width)
     if F.causal:
         high = tl.minimum(high, z + 1)
     begin, stop = tl.minimum(low, site.keys) // F.N, (tl.maximum(high, 0) + F.N - 1) // F.N
