@@ -9,6 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from anyformer.ops.kernels.merge import early
 from anyformer.ops.kernels.norms import reach
 from anyformer.ops.kernels.tile import (
     LOG2E,
@@ -144,10 +145,7 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
         if F.key and F.right:
             tl.store(place(grads[7], b, h, first) + n, above, mask=n < left)
     dk *= site.scale
-    if F.other:  # without the last keys, which are near to all queries that see them
-        there, at = left - site.width, place(grads[10], b, g, first)
-        dk += rows(grads[10], at, there, F.N, F.D, F.BD).to(tl.float32)
-        at = place(grads[11], b, g, first)
-        dv += rows(grads[11], at, there, F.N, F.E, F.BE).to(tl.float32)
+    if F.other:
+        dk, dv = early(grads[10], grads[11], (b, g, first), dk, dv, site, F)
     put(dk_, place(dk_, b, g, j), left, dk, F.N, F.D, F.BD)
     put(dv_, place(dv_, b, g, j), left, dv, F.N, F.E, F.BE)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.tile import LOG2E, place
+from anyformer.ops.kernels.tile import LOG2E, place, rows
 
 
 @triton.jit
@@ -18,6 +18,19 @@ def late(x, b, h, first, site, SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl
     seen = ((n >= 0) & (n < site.queries - site.width))[:, None] & (d < WIDE)[None, :]
     at = place(x, b, h, 0) + tl.cast(n, tl.int64)[:, None] * x.n + d[None, :]
     return tl.load(at, mask=seen, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def early(dk_, dv_, at, dk, dv, site, F: tl.constexpr):
+    """The gradients of a tile's keys and values with the library's; it has none of the last keys.
+
+    Those are near to all queries that see them.
+    """
+    b, h, first = at
+    left = site.keys - site.width - first
+    dk += rows(dk_, place(dk_, b, h, first), left, F.N, F.D, F.BD).to(tl.float32)
+    dv += rows(dv_, place(dv_, b, h, first), left, F.N, F.E, F.BE).to(tl.float32)
+    return dk, dv
 
 
 @triton.jit

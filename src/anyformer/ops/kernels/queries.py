@@ -114,10 +114,7 @@ def put_sums(grads, at, below, above, fall, left, F: tl.constexpr):
 
 @triton.jit
 def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
-    """grads: grad, out (B, H, Q, E); lse (B, H, Q), and what Sums has room for, to be filled.
-
-    Where the library has a part, its dq, dk and dv come last.
-    """
+    """grads: grad, out (B, H, Q, E); lse (B, H, Q), and what Sums has room for, to be filled."""
     first, bh = turn(F), tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
@@ -173,6 +170,6 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 above += whole
     put_sums(grads, (b, h, first), below, above, fall, site.queries - first, F)
     acc *= site.scale
-    if F.other:
+    if F.other:  # the library's dq, which dk and dv follow
         acc += late(grads[9], b, h, first, site, F.M, F.D, F.BD)
     put(dq_, place(dq_, b, h, first), site.queries - first, acc, F.M, F.D, F.BD)
