@@ -23,6 +23,7 @@ SIZE, CLIP, REACH, BUCKETS, FAR = 64, 64, 512, 32, 128
 BELOW = (3, 11)  # layers whose scores a residual attention adds
 NAMED = (
     "far",
+    "lead",
     "tiles",
     "sparse",
     "talking",

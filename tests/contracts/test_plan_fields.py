@@ -75,12 +75,13 @@ CASES = [(field, i) for field, values in EXAMPLES.items() for i in range(len(val
 SPECIAL = {
     "band",
     "far",
+    "lead",
     "one",
     "sparse",
     "talking",
 }  # backends that want a certain kind of plan, and say so
 NARROW = dict.fromkeys(
-    ("far", "tiles", "sparse", "talking", "layered"), torch.float32
+    ("far", "lead", "tiles", "sparse", "talking", "layered"), torch.float32
 )  # backends without float64
 NAMES = [
     pytest.param(name, marks=pytest.mark.skipif(not INSTALLED, reason="needs Triton"))

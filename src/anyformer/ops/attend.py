@@ -18,6 +18,7 @@ from anyformer.ops import band as band_
 from anyformer.ops import far as far_
 from anyformer.ops import flex as flex_
 from anyformer.ops import layered as layered_
+from anyformer.ops import lead as lead_
 from anyformer.ops import one as one_
 from anyformer.ops import sdpa as sdpa_
 from anyformer.ops import sparse as sparse_
@@ -90,6 +91,12 @@ BACKENDS = {  # fastest first
         far_.far,
         frozenset({"mask", "relative", "carry"}),
         far_.lacks,
+        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
+    ),
+    "lead": Backend(
+        lead_.lead,
+        frozenset({"mask", "carry"}),
+        lead_.lacks,
         lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
     ),
     "tiles": Backend(

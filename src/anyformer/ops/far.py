@@ -4,13 +4,16 @@ Beyond the low end of its tables a query adds the same to all its scores, and so
 what a whole row gains: with tables that count from their low end, far keys are attended to plainly.
 Queries from the W-th on and keys up to the W-th last are a causal square of their own, which the
 library's fused kernel knows; the W - 1 nearest keys and the query itself are a window. Both parts
-are merged by their log-sum-exp, and go backwards with the merged output and log-sum-exp.
+are merged by their log-sum-exp, and go backwards with the merged output and log-sum-exp. The
+library comes first: our kernels add its part to theirs before they write. Outputs lie as queries
+do, as the library's own.
 
 Letters: B batch, H heads, N tokens, D head size, W distance of the low end.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -67,31 +70,29 @@ class _Far(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        grad = grad if grad.stride(-1) == 1 else grad.contiguous()
-        found = run_backward([*ctx.saved_tensors, grad], ctx.scale, ctx.facts)
+        *given, out, lse = ctx.saved_tensors
+        found = run_backward([*given, out, lse, alike(grad, out)], ctx.scale, ctx.facts)
         return (None, None, *found, None)
 
 
 @torch.library.custom_op("anyformer::far_forward", mutates_args=())
 def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
     """What anyformer.ops.tiles.run_forward is given -> output, log-sum-exp in units of log 2."""
-    from anyformer.ops.kernels import launch, launch_merge  # Triton is no dependency
+    from anyformer.ops.kernels import launch  # Triton is no dependency
 
     q, k, v, *tables, _, keep = given
     work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
-    (out,), lse = launch.forward(work)
     back = work.facts.width
     if q.shape[2] > back:
-        launch_merge.merge((out, lse), library(Square.of(q, k, v, back), scale), back)
+        work = replace(work, other=library(Square.of(q, k, v, back), scale))
+    (out,), lse = launch.forward(work, torch.empty_like(q))
     return out, lse
 
 
 @run_forward.register_fake
 def _(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
-    q, v = given[0], given[2]
-    batch, heads, queries, _ = q.shape
-    out = q.new_empty(batch, queries, heads, v.shape[-1]).transpose(1, 2)
-    return out, q.new_empty(batch, heads, queries, dtype=torch.float32)
+    q = given[0]
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
 @torch.library.custom_op("anyformer::far_backward", mutates_args=())
@@ -101,16 +102,12 @@ def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Te
 
     q, k, v, *tables, _, keep, out, lse, grad = given
     work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
-    found = launch.backward(work, out, lse, grad)
     back = work.facts.width
     if q.shape[2] > back:
-        late = (slice(None), slice(None), slice(back, None))
-        early = (slice(None), slice(None), slice(-back))
-        above = out[late], lse[late] * LOG2, grad[late]
-        more = library_backward(Square.of(q, k, v, back), *above, scale)
-        for x, at, part in zip(found[:3], (late, early, early), more, strict=True):
-            x[at].add_(part)
-    return found
+        out_, lse_, grad_ = (x[:, :, back:] for x in (out, lse, grad))
+        square = Square.of(q, k, v, back)
+        work = replace(work, other=library_backward(square, out_, lse_ * LOG2, grad_, scale))
+    return launch.backward(work, out, lse, grad)
 
 
 @run_backward.register_fake
@@ -129,6 +126,11 @@ class Square(NamedTuple):
     def of(q: Tensor, k: Tensor, v: Tensor, back: int) -> Square:
         """Those of all tokens."""
         return Square(q[:, :, back:], k[:, :, :-back], v[:, :, :-back])
+
+
+def alike(grad: Tensor, out: Tensor) -> Tensor:
+    """A gradient that lies as the output does, which some versions of the library count on."""
+    return grad if grad.stride() == out.stride() else torch.empty_like(out).copy_(grad)
 
 
 def library(square: Square, scale: float) -> tuple[Tensor, Tensor]:
@@ -151,7 +153,7 @@ def library_backward(
         lse = lse.transpose(1, 2).contiguous().transpose(1, 2)  # it wants tokens first
         return run(grad, *square, out, lse, 0.0, True, scale=scale)
     run = torch.ops.aten._scaled_dot_product_cudnn_attention_backward
-    seeds = [torch.zeros((), dtype=torch.long, device=out.device) for _ in range(2)]  # unread
+    seeds = [torch.empty((), dtype=torch.long, device=out.device) for _ in range(2)]  # unread
     most = out.shape[2]
     lse = lse.contiguous()[..., None]
     none = (None, None, None)  # no bias, no rows of several lengths

@@ -99,6 +99,7 @@ class Attention:
         "sdpa",
         "one",
         "far",
+        "lead",
         "tiles",
         "sparse",
         "talking",

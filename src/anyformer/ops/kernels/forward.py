@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from anyformer.ops.kernels.merge import merged
 from anyformer.ops.kernels.norms import reach
 from anyformer.ops.kernels.tile import (
     ENTMAX,
@@ -70,7 +71,8 @@ def begun(extra, b, h, first, site, F: tl.constexpr):
 def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
     """out (B, H, Q, E) and lse (B, H, Q) in units of log 2; extra as Work makes it.
 
-    Of entmax, outs has the mean of the values by the roots of the weights as well, and no lse.
+    Of entmax, outs has the mean of the values by the roots of the weights as well, and no lse;
+    where the library has a part of the rows, its output and lse.
     """
     first, bh = turn(F), tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
@@ -120,6 +122,8 @@ def finish(outs, lse_, at, state, site, F: tl.constexpr):
         put(outs[1], place(outs[1], b, h, first), left, more / whole[:, None], F.M, F.E, F.BE)
     else:
         out = acc / whole[:, None]
-        put(outs[0], place(outs[0], b, h, first), left, out, F.M, F.E, F.BE)
         lse = tl.where(none, float("inf"), top + tl.log2(whole))
+        if F.other:
+            out, lse = merged((outs[1], outs[2]), at, out, lse, site, F)
+        put(outs[0], place(outs[0], b, h, first), left, out, F.M, F.E, F.BE)
         tl.store(place(lse_, b, h, first) + m, lse, mask=m < left)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from anyformer.ops.kernels.merge import early
 from anyformer.ops.kernels.norms import reach
 from anyformer.ops.kernels.tile import (
     LOG2E,
@@ -143,5 +144,8 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
             tl.store(place(grads[6], b, h, first) + n, below, mask=n < left)
         if F.key and F.right:
             tl.store(place(grads[7], b, h, first) + n, above, mask=n < left)
-    put(dk_, place(dk_, b, g, j), left, dk * site.scale, F.N, F.D, F.BD)
+    dk *= site.scale
+    if F.other:
+        dk, dv = early(grads[10], grads[11], (b, g, first), dk, dv, site, F)
+    put(dk_, place(dk_, b, g, j), left, dk, F.N, F.D, F.BD)
     put(dv_, place(dv_, b, g, j), left, dv, F.N, F.E, F.BE)

@@ -13,7 +13,6 @@ from torch import Tensor
 from anyformer.ops.kernels.forward import forward as forward_kernel
 from anyformer.ops.kernels.keys import keys as keys_kernel
 from anyformer.ops.kernels.keys import lead_keys as lead_kernel
-from anyformer.ops.kernels.norms import norms as norms_kernel
 from anyformer.ops.kernels.queries import queries as queries_kernel
 from anyformer.ops.kernels.tables import tables as tables_kernel
 from anyformer.ops.kernels.tile import ENTMAX, LEARNED, LOG2E, Form, Site, View
@@ -44,13 +43,15 @@ class Size(NamedTuple):
     n: int
     warps: int
     stages: int
+    registers: int = 0  # of a thread, at most; 0: as the compiler likes
 
 
 # By kernel, then by the widest head that they serve. A group of four warps multiplies 64 rows:
 # queries, and keys in their own kernel; eight on 64 would do the same twice (benchmarks/NOTES.md).
+# Registers are limited where that lets one more program onto a processor and nothing is spilled.
 PLAIN = {
-    "forward": {64: Size(128, 64, 4, 2), 128: Size(128, 64, 8, 2), 256: Size(64, 32, 4, 2)},
-    "queries": {64: Size(64, 64, 4, 3), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+    "forward": {64: Size(128, 64, 8, 2, 128), 128: Size(128, 64, 8, 2), 256: Size(64, 32, 4, 2)},
+    "queries": {64: Size(64, 64, 4, 2, 168), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
     "keys": {64: Size(64, 64, 4, 3), 128: Size(32, 128, 8, 2), 256: Size(32, 32, 4, 2)},
     "tables": {64: Size(64, 64, 4, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
     "roots": {64: Size(128, 64, 8, 2), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
@@ -82,9 +83,8 @@ class Work:
     facts: Facts
     bound: Tensor | None = None  # (B, H, Q) float32, where scores below weigh nothing
     slope: Tensor | None = None  # (H,) float32, where facts say that there is one
-    norms: Tensor | None = (
-        None  # (B, H, 2, C) float32, as of `norms`; none or empty: all keys count
-    )
+    norms: Tensor | None = None  # (B, H, 2, C), of launch_norms; none or empty: all keys count
+    other: tuple[Tensor, ...] = ()  # the library's part: out and lse, or dq, dk and dv
 
     def size(self, kernel: str) -> Size:
         """The tiles of a kernel for this head size and type."""
@@ -123,6 +123,7 @@ class Work:
             slope=f.slope,
             parts=self.norms.shape[-1] if self.norms is not None and self.norms.numel() else 0,
             weigh=f.weigh,
+            other=len(self.other) > 0,
         )
 
     def site(self) -> Site:
@@ -172,52 +173,37 @@ def shifted(bias: Tensor, pad: int) -> Tensor:
     return torch.stack([there, there.flip(1)], 1).unfold(2, wide, 1).contiguous()
 
 
+def options(size: Size) -> dict[str, int]:
+    """How a kernel of such tiles is compiled, in Triton's words."""
+    limit = {"maxnreg": size.registers} if size.registers else {}
+    return {"num_warps": size.warps, "num_stages": size.stages, **limit}
+
+
 def start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:
     """Launch a kernel on the device of its first tensor."""
     first = given[0] if isinstance(given[0], View) else given[0][0]
     where = first.at.device
     with torch.cuda.device(where) if where.type == "cuda" else nullcontext():
-        kernel[grid](*given, num_warps=size.warps, num_stages=size.stages)
+        kernel[grid](*given, **options(size))
 
 
-class Span(NamedTuple):
-    """What the kernel of norms is compiled for: rows at a time, head size, and size in a tile."""
-
-    M: int
-    D: int
-    BD: int
-
-
-def norms(work: Work, parts: int) -> Tensor:
-    """Squares of the largest norms of q and k by parts of their rows, (B, H, 2, C); 0 parts: ()."""
-    q = work.q
-    batch, heads, queries, wide = q.shape
-    if not parts:
-        return q.new_empty(0, dtype=torch.float32)
-    found = q.new_empty(batch, heads, 2, parts, dtype=torch.float32)
-    each = -(-max(queries, work.k.shape[2] - work.facts.lead) // parts)
-    span = Span(32 if wide > 128 else 64, wide, power(wide))
-    start(
-        norms_kernel, (parts, batch * heads), Size(span.M, 0, 4, 2),
-        view(q), view(work.k), view(found), work.site(), each, span,
-    )  # fmt: skip
-    return found
-
-
-def forward(work: Work) -> tuple[list[Tensor], Tensor]:
+def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
     """out (B, H, Q, E) and the log-sum-exp of each row, (B, H, Q), in units of log 2.
 
-    With entmax's weights also the mean of the values by the roots of the weights.
+    With entmax's weights also the mean of the values by the roots of the weights. `into` is where
+    the output goes, if not to a tensor with tokens before heads.
     """
     rooted = work.facts.weigh == ENTMAX.value
     q, size = work.q, work.size("roots" if rooted else "forward")
     batch, heads, queries, _ = q.shape
     shape = (batch, queries, heads, work.v.shape[-1])
     outs = [q.new_empty(shape).transpose(1, 2) for _ in range(2 if rooted else 1)]
+    outs = outs if into is None else [into]
+    more = (view(work.other[0]), view(work.other[1][..., None])) if work.other else ()
     lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
     start(
         forward_kernel, (_tiles(queries, size.m), batch * heads), size,
-        view(q), view(work.k), view(work.v), tuple(map(view, outs)), view(lse[..., None]),
+        view(q), view(work.k), view(work.v), (*map(view, outs), *more), view(lse[..., None]),
         work.extra(), work.site(), work.form(size), work.facts.lead > 0,
     )  # fmt: skip
     return outs, lse
@@ -233,6 +219,7 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
     grads = tuple(view(t) for t in (grad, out)) + tuple(
         view(t[..., None]) for t in (lse, sums.delta, *sums.ends, sums.fall)
     )
+    grads += tuple(map(view, work.other))
     size = work.size("queries")
     start(
         queries_kernel, (_tiles(queries, size.m), batch * heads), size,

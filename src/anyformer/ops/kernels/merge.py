@@ -1,32 +1,52 @@
-"""The kernel that merges two parts of an attention by their log-sum-exp."""
+"""What the library did of rows, for kernels that do the rest: read and added on the way.
+
+The library's queries are those from site.width on, its keys all but as many at the end.
+"""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.tile import place, put, rows
+from anyformer.ops.kernels.tile import LOG2E, place, rows
 
 
 @triton.jit
-def merge(out_, lse_, other_, more_, site, S: tl.constexpr):
-    """Add another part to rows from site.first on, in place.
+def late(x, b, h, first, site, SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """The library's rows for queries from the first of a tile on, (SIZE, BLOCK); 0 for others."""
+    n, d = first - site.width + tl.arange(0, SIZE), tl.arange(0, BLOCK)
+    seen = ((n >= 0) & (n < site.queries - site.width))[:, None] & (d < WIDE)[None, :]
+    at = place(x, b, h, 0) + tl.cast(n, tl.int64)[:, None] * x.n + d[None, :]
+    return tl.load(at, mask=seen, other=0.0).to(tl.float32)
 
-    out (B, H, N, D) and lse (B, H, N) in units of log 2, other and more the same of the rows from
-    there on, more in units of 1.
+
+@triton.jit
+def early(dk_, dv_, at, dk, dv, site, F: tl.constexpr):
+    """The gradients of a tile's keys and values with the library's; it has none of the last keys.
+
+    Those are near to all queries that see them.
     """
-    m0, bh = tl.program_id(0) * S.M, tl.program_id(1)
-    b, h = bh // site.heads, bh % site.heads
-    m = tl.arange(0, S.M)
-    left = site.many - m0
-    here, at = m < left, place(out_, b, h, site.first + m0)
-    mine = tl.load(place(lse_, b, h, site.first + m0) + m, mask=here, other=0.0)
-    more = tl.load(place(more_, b, h, m0) + m, mask=here, other=0.0) * 1.4426950408889634
-    most = tl.maximum(mine, more)
-    sure = tl.where(most == float("-inf"), 0.0, most)
-    a, z = tl.exp2(mine - sure), tl.exp2(more - sure)
-    total = tl.where(a + z > 0, a + z, 1.0)
-    x = rows(out_, at, left, S.M, S.D, S.BD).to(tl.float32)
-    y = rows(other_, place(other_, b, h, m0), left, S.M, S.D, S.BD).to(tl.float32)
-    put(out_, at, left, x * (a / total)[:, None] + y * (z / total)[:, None], S.M, S.D, S.BD)
-    tl.store(place(lse_, b, h, site.first + m0) + m, sure + tl.log2(total), mask=here)
+    b, h, first = at
+    left = site.keys - site.width - first
+    dk += rows(dk_, place(dk_, b, h, first), left, F.N, F.D, F.BD).to(tl.float32)
+    dv += rows(dv_, place(dv_, b, h, first), left, F.N, F.E, F.BE).to(tl.float32)
+    return dk, dv
+
+
+@triton.jit
+def merged(other, at, out, lse, site, F: tl.constexpr):
+    """A tile's output and log-sum-exp in units of log 2, with the library's part of its rows.
+
+    other: the library's output (B, H, N, E) and log-sum-exp (B, H, N) in units of 1.
+    """
+    b, h, first = at
+    row = first - site.width + tl.arange(0, F.M)
+    seen = (row >= 0) & (row < site.queries - site.width)
+    more = tl.load(place(other[1], b, h, 0) + row * other[1].n, mask=seen, other=float("-inf"))
+    more *= LOG2E
+    lse = tl.where(lse == float("inf"), 0.0, lse)  # of no row: queries see themselves at least
+    top = tl.maximum(lse, more)
+    a, z = tl.exp2(lse - top), tl.exp2(more - top)
+    out *= (a / (a + z))[:, None]
+    out += late(other[0], b, h, first, site, F.M, F.E, F.BE) * (z / (a + z))[:, None]
+    return out, top + tl.log2(a + z)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from anyformer.ops.kernels.merge import late
 from anyformer.ops.kernels.norms import reach
 from anyformer.ops.kernels.tile import (
     LEARNED,
@@ -168,4 +169,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
             if side == 2:
                 above += whole
     put_sums(grads, (b, h, first), below, above, fall, site.queries - first, F)
-    put(dq_, place(dq_, b, h, first), site.queries - first, acc * site.scale, F.M, F.D, F.BD)
+    acc *= site.scale
+    if F.other:  # the library's dq, which dk and dv follow
+        acc += late(grads[9], b, h, first, site, F.M, F.D, F.BD)
+    put(dq_, place(dq_, b, h, first), site.queries - first, acc, F.M, F.D, F.BD)
