@@ -337,3 +337,30 @@ def test_a_gpu_measures_while_a_block_is_compiled(monkeypatch: pytest.MonkeyPatc
     out = compiled(q, k, v, causal=True)
     assert len(fastest._found) == 1
     assert (out - fused(q, k, v, causal=True)).norm() < 2e-2 * out.norm()
+
+
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("mask", [None, torch.bool, torch.float32])
+def test_a_trial_is_an_attention_of_its_shape(learns: bool, mask: torch.dtype | None) -> None:
+    size = None if mask is None else (2, 1, 1, 6)
+    shape = Shape((2, 4, 6, 8), (2, 2, 6, 8), size, mask, mask is None, False, learns,
+                  torch.float32, torch.device("cpu"))  # fmt: skip
+    trial = stopwatch.Trial(shape)
+    assert trial.q.shape == shape.q and trial.k.shape == trial.v.shape == shape.k
+    assert trial.q.transpose(1, 2).is_contiguous() and trial.q.requires_grad == learns
+    trial.run()
+    assert trial.own() in ("flash", "math") and trial.takes() == []  # of a GPU, none
+    assert "no fused kernel alone takes it" in stopwatch._raced(trial).why
+
+
+def test_kernels_that_run_are_raced_and_the_best_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = Shape((1, 1, 4, 8), (1, 1, 4, 8), None, None, True, False, False, torch.float32,
+                  torch.device("cpu"))  # fmt: skip
+    trial, times = stopwatch.Trial(shape), iter([4.0, 3.0, 2.0, 5.0, 9.0, 1.0, 2.5, 7.0])
+    monkeypatch.setattr(trial, "takes", lambda: ["cudnn", "flash", "efficient"])
+    monkeypatch.setattr(stopwatch, "_runs", lambda trial, name: name != "efficient")
+    monkeypatch.setattr(stopwatch, "_timed", lambda trial, name, calls: next(times))
+    assert stopwatch._raced(trial).times == {"cudnn": 2.0, "flash": 1.0}
+    long = iter([20.0, 30.0])
+    monkeypatch.setattr(stopwatch, "_timed", lambda trial, name, calls: next(long))
+    assert stopwatch._raced(trial).times == {"cudnn": 20.0, "flash": 30.0}  # once
