@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+import torch
+
 from benchmarks import (
     compiled,
     decode,
     entropy,
     families,
+    imports,
     kernels,
     lines,
     load,
@@ -29,6 +32,7 @@ WORKS = {
     "t5-step": train_step.t5,
     "memory": memory.lengths,
     "load": load.cold,
+    "import-time": imports.imports,
     "lines": lines.lines,
     "predict": predict.predict,
     "prepare": prepare.prepare,
@@ -44,6 +48,27 @@ WORKS = {
     "numerics": numerics.numerics,
     "tune": tune.tune,
 }
+ON_GPU = {
+    "decode",
+    "entropy",
+    "families",
+    "kernels",
+    "memory",
+    "numerics",
+    "rows",
+    "switches",
+    "tune",
+}
+
+
+def checked(works: list[str], device: str) -> None:
+    """Refuse a GPU where there is none, and works that have nothing to do on one."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("--device cuda: torch sees no GPU on this machine; leave it out")
+    wrong = [work for work in works if device == "cuda" and work not in ON_GPU]
+    if wrong:
+        said = f"{', '.join(wrong)} can't; {', '.join(sorted(ON_GPU))} can"
+        raise SystemExit(f"--device cuda: {said}: run them apart")
 
 
 def main() -> None:
@@ -81,9 +106,10 @@ def main() -> None:
         "--device",
         default="cpu",
         choices=["cpu", "cuda"],
-        help="decode, entropy, families, kernels, switches, numerics, rows, tune: where",
+        help=f"where; {', '.join(sorted(ON_GPU))} run on a GPU too, or only there",
     )
     given = parser.parse_args()
+    checked(given.works, given.device)
     settings = Settings(
         given.rounds,
         given.threads,

@@ -1,7 +1,7 @@
 """Peak memory of a training pass against the length, for every switch: it must grow linearly.
 
-Each case runs in a process of its own, forked before torch starts its threads; its peak is the
-most memory that it held beyond what it had before the pass.
+Each case runs in a process of its own, on a CPU forked before torch starts its threads; its peak
+is the most memory that it held beyond what it had before the pass, on a GPU by torch's own count.
 """
 
 from __future__ import annotations
@@ -92,28 +92,61 @@ def resident(what: str) -> float:
     raise RuntimeError(f"/proc/self/status has no {what}")
 
 
-def measure(switch: str, length: int, threads: int, answer: multiprocessing.Queue) -> None:
+class Peak:
+    """Seconds and MiB of what is done within, beyond what was there."""
+
+    def __init__(self, gpu: bool):
+        self.gpu = gpu
+
+    def __enter__(self) -> Peak:
+        if self.gpu:
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            self.before = torch.cuda.memory_allocated() / 2**20
+        else:
+            pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+            self.before = resident("VmRSS")
+        self.start = time.perf_counter()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self.gpu:
+            torch.cuda.synchronize()
+        self.seconds = time.perf_counter() - self.start
+        most = torch.cuda.max_memory_allocated() / 2**20 if self.gpu else resident("VmHWM")
+        self.mib = most - self.before
+
+
+def measure(
+    switch: str, length: int, threads: int, answer: multiprocessing.Queue, device: str = "cpu"
+) -> None:
     """Seconds and peak MiB of one forward and backward pass."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    model = build(spec_of(switch))
-    ids = torch.randint(0, 64, (1, length if switch != SEGMENTS else length // 2))
+    model = build(spec_of(switch)).to(device)
+    rows = (1, length if switch != SEGMENTS else length // 2)
+    ids = torch.randint(0, 64, rows).to(device)
     small = ids[:, :32]
-    model(small, labels=small).loss.backward()  # gradients and libraries are there
+    with autocast(device):
+        model(small, labels=small).loss.backward()  # gradients and libraries are there
     extra = arguments(switch, ids, model)
-    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    before, start = resident("VmRSS"), time.perf_counter()
-    model(ids, labels=ids, **extra).loss.backward()
-    answer.put((time.perf_counter() - start, resident("VmHWM") - before))
+    with Peak(device == "cuda") as peak, autocast(device):
+        model(ids, labels=ids, **extra).loss.backward()
+    answer.put((peak.seconds, peak.mib))
 
 
-def measured(switch: str, threads: int) -> list[tuple[float, float]]:
+def autocast(device: str) -> torch.autocast:
+    """As a run would: bfloat16 on a GPU."""
+    return torch.autocast(device, torch.bfloat16, enabled=device == "cuda")
+
+
+def measured(switch: str, threads: int, device: str = "cpu") -> list[tuple[float, float]]:
     """Seconds and peak MiB of a switch at every length, each in a process of its own."""
-    fork = multiprocessing.get_context("fork")
+    fork = multiprocessing.get_context("spawn" if device == "cuda" else "fork")
     found = []
     for length in LENGTHS:
         answer = fork.Queue()
-        child = fork.Process(target=measure, args=(switch, length, threads, answer))
+        child = fork.Process(target=measure, args=(switch, length, threads, answer, device))
         child.start()
         found.append(answer.get(timeout=600))
         child.join()
@@ -130,17 +163,21 @@ def row_of(switch: str, found: list[tuple[float, float]]) -> list[str]:
 def lengths(settings: Settings) -> None:
     """Peak memory and time of every switch at lengths from 512 to 8192."""
     head = ["switch", *(f"{n} MiB" for n in LENGTHS), "slope", "8192 s"]
-    table = Table("Peak memory of forward and backward against the length, CPU", head)
-    known = {}
+    where = "GPU" if settings.device == "cuda" else "CPU"
+    table = Table(f"Peak memory of forward and backward against the length, {where}", head)
+    name, known = f"{'h200' if where == 'GPU' else 'cpu'}_memory", {}
     if settings.only:
-        known = json.loads((pathlib.Path(settings.out or ".") / "cpu_memory.json").read_text())
+        known = json.loads((pathlib.Path(settings.out or ".") / f"{name}.json").read_text())
     for switch in SWITCHES:
-        again = switch in settings.only or switch not in known
-        table.raw[switch] = measured(switch, settings.threads) if again else known[switch]
-        table.rows.append(row_of(switch, table.raw[switch]))
+        if switch in settings.only or switch not in known:
+            known[switch] = measured(switch, settings.threads, settings.device)
+        table.raw[switch] = known[switch]
+        table.rows.append(row_of(switch, known[switch]))
         print(" ".join(table.rows[-1]), flush=True)
     table.notes += [
         "2 layers, width 128, 4 heads, batch 1; slope: of log memory over log length, 2048 to 8192",
         "XL memory: half of the length is remembered, half is new",
     ]
-    table.show(settings, "cpu_memory")
+    if where == "GPU":
+        table.notes.append(f"{torch.cuda.get_device_name()}, bfloat16 by autocast; eager")
+    table.show(settings, name)

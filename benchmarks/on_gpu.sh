@@ -37,6 +37,8 @@ for part in "$@"; do
         entropy) bench entropy --rounds 5 ;;
         families) bench families --rounds 3 --only gpt2 bert deberta-v3 t5 ;;
         switches) bench switches --rounds 5 ;;
+        memory) bench memory ;;
+        doctor) said doctor && "$python" -m anyformer doctor --length 8192 ;;
         tune) bench tune ;;
         *) echo "no such part: $part" >&2; exit 2 ;;
     esac

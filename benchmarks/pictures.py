@@ -22,7 +22,18 @@ RATIOS = {  # column -> what it says
     "ratio of wall time": "their time over ours: to the right ours is faster",
     "of plain": "time over that of plain attention",
 }
-NAMES = ("", "family", "model", "length", "batch", "dtype", "mode", "contestant", "attention")
+NAMES = (
+    "",
+    "family",
+    "model",
+    "import",
+    "length",
+    "batch",
+    "dtype",
+    "mode",
+    "contestant",
+    "attention",
+)
 COUNTED = ("length", "batch")  # of these, which are numbers
 OURS, THEIRS, LINE, SAME = "#1f6f8b", "#b0b7bf", "#444444", 1.0
 THICK, LONGEST, LONG = 0.24, 44, 120  # inches of a bar, letters of a name and of a note

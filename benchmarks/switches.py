@@ -1,6 +1,7 @@
 """What each switch of attention costs beside plain causal attention, forward and backward.
 
-`python -m benchmarks switches --device cuda` at 1,024 and 8,192 tokens in bfloat16, and
+`python -m benchmarks switches --device cuda` at 1,024, 8,192 and 32,768 tokens in bfloat16 (at the
+last without rows that write scores out), and
 `python -m benchmarks band` on a CPU at 1,024 and 4,096 in float32. A ratio is a switch's time over
 that of plain attention, the fastest of torch's kernels, in turns with it. On a GPU steps are CUDA
 graphs, so that what the host takes to launch kernels counts for nobody, as in a captured training
@@ -22,6 +23,7 @@ import torch
 from anyformer.ops.capture import capture
 from benchmarks.ahead import ahead
 from benchmarks.contestants import (
+    DENSE,
     FLEX,
     NAMED,
     PLAIN,
@@ -38,6 +40,8 @@ HEAD = ["length", "attention", "backend", "median ms", "of best", "of plain", "M
 TOKENS = 32768  # of all rows on a GPU
 REPEATS = 10  # steps of a round on a GPU, unless they are slow
 ROUND = 0.1  # seconds that a round of slow steps takes, or one step
+SQUARE = 16384  # tokens beyond which what writes scores out is left out: 12 heads are 13 GB there
+WRITTEN = ("eager", "halved")  # backends that do
 PATIENCE = 10.0  # seconds for the rounds of one row; two there are always
 Step = Callable[[int], None]  # so many times
 
@@ -205,9 +209,19 @@ def _told(p: Place, one: Contestant, error: Exception) -> None:
     print(f"{p.length} {one.name}: left out, {type(error).__name__}: {why}", flush=True)
 
 
+def linear(p: Place, wanted: list[Contestant]) -> list[Contestant]:
+    """Those whose memory is linear in the length, where all scores would be too many."""
+    if p.length <= SQUARE:
+        return wanted
+    square = [one for one in wanted if one.family in (X, DENSE) or one.backend in WRITTEN]
+    for one in square:
+        print(f"{p.length} {one.name}: left out, it writes all scores out", flush=True)
+    return [one for one in wanted if one not in square]
+
+
 def measured(p: Place, settings: Settings, table: Table, name: str) -> None:
     """Add the rows of one length, each as soon as it is there."""
-    wanted = contestants(p, settings.only)
+    wanted = linear(p, contestants(p, settings.only))
     freed()
     if p.device == "cuda":
         wanted = compiled(p, wanted, settings.limit)
@@ -236,7 +250,7 @@ def every(settings: Settings) -> None:
         table.notes.append("steps are replays of CUDA graphs, but for rows that say launched")
     name = "h200_switches" if gpu else "cpu_switches"
     print("| " + " | ".join(HEAD) + " |", flush=True)
-    for length in settings.lengths or ((1024, 8192) if gpu else (1024,)):
+    for length in settings.lengths or ((1024, 8192, 32768) if gpu else (1024,)):
         dtype = torch.bfloat16 if gpu else torch.float32
         rows = max(1, TOKENS // length) if gpu else 1
         place = Place(settings.device, dtype, 12 if gpu else 6, length, rows)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -80,11 +81,12 @@ def _bare() -> Callable[[Batch], None]:
     return step
 
 
-def _ours(folder: Path) -> Callable[[Batch], None]:
+def _ours(folder: Path, ends: ExitStack) -> Callable[[Batch], None]:
     """The same through the loop, with a batch that is made already."""
     settings = Training(steps=10**9, batch=ROWS, lr=1e-4, log_every=10, saving=Saving(every=0))
     stepper = Stepper(alone(_trainee()), settings, torch.device("cpu"))
     loop = Loop(stepper, _Random(), None, folder, Progress(settings.steps, False))
+    ends.callback(loop.close)
     stop = Stop()
     return lambda batch: loop.train_on([[batch]], stop)
 
@@ -115,8 +117,8 @@ def overhead(settings: Settings) -> None:
     batches = [
         objective.collate([example(ROWS * s + i) for i in range(ROWS)]) for s in range(STEPS)
     ]
-    with tempfile.TemporaryDirectory() as folder:
-        works = {"bare loop": _bare(), "anyformer": _ours(Path(folder))}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as ends:
+        works = {"bare loop": _bare(), "anyformer": _ours(Path(folder), ends)}
         times = _race(works, batches, settings.rounds)
     table = Table(
         "The training loop, 4 layers, width 128, CPU",

@@ -6,11 +6,13 @@ import torch
 
 from anyformer import recipe
 from anyformer import spec as S
-from anyformer.cli.doctor import SWITCHES, decoder
+from anyformer.cli.doctor import SWITCHES, decoder, fused_line, fused_lines
 from anyformer.cli.main import main
 from anyformer.laws.ways import SLOWER, ways
 from anyformer.ops import attend as module
+from anyformer.ops import fastest
 from anyformer.ops.attend import attend, heard_by
+from anyformer.ops.fastest import Found
 from anyformer.ops.plan import Plan
 
 
@@ -26,6 +28,17 @@ def test_the_doctor_names_a_way_for_every_switch(capsys):
     assert all(len(rows[switch]) == 3 for switch in SWITCHES)
     ways = [name for switch in SWITCHES for found in rows[switch] for name in found]
     assert all(name in module.BACKENDS for name in ways)
+
+
+def test_the_doctor_tells_the_times_of_fused_kernels(monkeypatch):
+    found = {True: Found("flash", {"flash": 2.0, "cudnn": 1.0}), False: Found(why="no room")}
+    monkeypatch.setattr(fastest, "measured", lambda shape: found[shape.learns])
+    lines = fused_lines(256, {"device": "cuda", "dtype": torch.bfloat16})
+    assert lines[1] == "  training: cudnn (cudnn 1.000 ms, flash 2.000 ms)"
+    assert lines[2] == "  reading: torch's own (not asked): no room"
+    assert "deterministic mode" in lines[-1] and "(1, 4, 256, 64)" in lines[0]
+    same = Found("cudnn", {"flash": 2.0, "cudnn": 1.0})
+    assert fused_line(same) == "cudnn, torch's own (cudnn 1.000 ms, flash 2.000 ms)"
 
 
 def test_the_doctor_says_why(capsys):

@@ -16,6 +16,7 @@ from anyformer.errors import InputError
 
 if TYPE_CHECKING:
     from anyformer.laws.ways import Way
+    from anyformer.ops.fastest import Found
     from anyformer.spec import Model
 
 EXAMPLE = """\
@@ -77,9 +78,39 @@ def run(args: argparse.Namespace) -> int:
         )
         told += [f"{name}, {line}" for line in reasons(found)]
     print(*columns(rows), sep="\n")
+    if place["device"] == "cuda":
+        print("", *fused_lines(args.length, place), sep="\n")
     if args.why:
         print("", *told, sep="\n")
     return 0
+
+
+def fused_lines(length: int, place: dict[str, Any]) -> list[str]:
+    """Which of torch's kernels `sdpa` takes for the plain decoder's shape, with their times."""
+    import torch
+
+    from anyformer.ops import fastest
+
+    size, device = (1, 4, length, 64), torch.device(place["device"], 0)
+    lines = [f"sdpa takes the fastest of torch's kernels, here for {size}, causal:"]
+    for work, learns in (("training", True), ("reading", False)):
+        shape = fastest.Shape(size, size, None, None, True, False, learns, place["dtype"], device)
+        lines.append(f"  {work}: {fused_line(fastest.measured(shape))}")
+    return [
+        *lines,
+        f"  it measures a shape of {fastest.WORTH:,} scores or more once in a process, while a "
+        "graph is compiled too;",
+        "  fewer scores, graphs for all lengths, and deterministic mode take torch's own order",
+    ]
+
+
+def fused_line(found: Found) -> str:
+    """The kernel that is taken, and the times of all."""
+    if found.why:
+        return f"torch's own ({found.own or 'not asked'}): {found.why}"
+    times = ", ".join(f"{name} {ms:.3f} ms" for name, ms in sorted(found.times.items()))
+    first = found.order.split()[0] if found.order else f"{found.own}, torch's own"
+    return f"{first} ({times})"
 
 
 def place_of(args: argparse.Namespace) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
+from anyformer.ops.fastest import fused
 from anyformer.ops.mask import Causal, Mask, Padding, parts
 from anyformer.ops.plan import Plan
 
@@ -43,24 +44,18 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     if alone(q, plan):
         return _one(q, k, v, plan)
     causal, pads, _ = _sorted(plan.mask)
-    hide = causal and not _sees_all(q, k, plan)
-    square = _square(q, k)
-    bias = _lower_right(q, k) if hide and not square else None
-    if pads and not hide:
+    upper, bias = False, None  # a branch, no comparison: lengths of a graph may have no number
+    if causal and not _sees_all(q, k, plan):
+        if _square(q, k):
+            upper = True
+        else:
+            bias = _lower_right(q, k)
+    elif pads:
         bias = _keys(pads[0], plan.lead)
     size = v.shape[-1]
-    heads = q.shape[1]
-    k, v = _grouped(k, v, heads)
-    out = F.scaled_dot_product_attention(
-        q,
-        k,
-        F.pad(v, (0, q.shape[-1] - size)) if size != q.shape[-1] else v,
-        attn_mask=bias,
-        dropout_p=plan.dropout,
-        is_causal=hide and square,
-        scale=plan.scale,
-        enable_gqa=k.shape[1] != heads,
-    )[..., :size]
+    k, v = _grouped(k, v, q.shape[1])
+    v = F.pad(v, (0, q.shape[-1] - size)) if size != q.shape[-1] else v
+    out = fused(q, k, v, bias, plan.dropout, upper, plan.scale)[..., :size]
     return _blank(out, pads[0], plan) if pads else out
 
 
