@@ -98,7 +98,8 @@ def contestants(
     family: Family, spec: S.Model, batch: Batch, device: torch.device, compiled: bool
 ) -> dict[str, Callable[[], Step]]:
     """Those that race, each made when it is asked for."""
-    found: dict[str, Callable[[], Step]] = {"anyformer": lambda: ours(spec, batch, device)}
+    made = lambda **more: lambda: ours(family, spec, batch, device, **more)
+    found: dict[str, Callable[[], Step]] = {"anyformer": made()}
     if family.graph and device.type == "cuda":
         found["anyformer, one graph"] = made(graph=True)
         found["anyformer, joined"] = lambda: joined(made()())
