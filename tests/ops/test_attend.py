@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from anyformer.errors import BackendError
@@ -233,3 +234,23 @@ def test_eager_does_hold_all_scores():
     with Largest() as largest:
         attend(q, k, v, Plan(0.3), "eager")
     assert largest.numel >= 256 * 256
+
+
+PLANS = {  # on a GPU, where scores are many
+    "sdpa": lambda here: Plan(0.1, Causal()),
+    "tiles": lambda here: Plan(0.1, Causal(), Relative(-9, 0, here(4, 10))),
+    "sparse": lambda here: Plan(0.1, Causal(), weigh=weigh.entmax15),
+    "talking": lambda here: Plan(0.1, Causal(), mix=here(4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_gpu_has_kernels_of_our_own_where_scores_are_many(name):
+    pytest.importorskip("triton")
+    with FakeTensorMode():  # as if there were one
+        here = lambda *shape, **kind: torch.empty(shape, device="cuda", **kind)
+        made = lambda dtype, length=1024: [here(1, 4, length, 64, dtype=dtype) for _ in range(3)]
+        one = lambda *kind: choose(*made(*kind), PLANS[name](here))
+        assert one(torch.bfloat16) == one(torch.float16) == name
+        others = {one(torch.float32), one(torch.bfloat16, 100)}  # more bits, and few scores
+    assert name == "sdpa" or name not in others

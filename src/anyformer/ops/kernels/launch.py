@@ -92,8 +92,8 @@ class Work:
         vectors = self.tables[1].numel() or self.tables[2].numel()
         by_head = (VECTORS if vectors else PLAIN)[kernel]
         found = by_head[next(most for most in by_head if wide <= most)]
-        if self.q.dtype != torch.float32:
-            return found
+        if self.q.dtype != torch.float32:  # a slope's sums need more registers
+            return found._replace(registers=0) if self.facts.slope else found
         if kernel == "threshold":  # whose columns are strips of keys, better many
             return Size(max(16, found.m // 2), max(16, found.n // 2), found.warps, 1)
         return EXACT[1 if vectors or wide > 128 else 0]
