@@ -207,7 +207,6 @@ def pulled(ds, t, h, first, site, F: tl.constexpr, KEY: tl.constexpr, TYPE: tl.c
     SIZE: tl.constexpr = F.M if KEY else F.N
     to, row = met(F, 1, KEY)
     turned = tl.gather(ds, to, 1).to(TYPE)
-    first += anew()  # the rows are read again, not held since the scores
     found = tl.full((F.N if KEY else F.M, F.BD), 0.0, tl.float32)
     for i in tl.static_range((F.M + F.N + SIZE - 1) // SIZE):
         here = (row >= i * SIZE) & (row < (i + 1) * SIZE)
