@@ -22,13 +22,13 @@ def _tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tiles, and room for 16 queries in a strip, so that there are several."""
     if GPU:
         return
-    from anyformer.ops.kernels import launch_talking
+    from anyformer.ops.kernels import launch_strips, launch_talking
     from anyformer.ops.kernels.launch import Size
 
     monkeypatch.setattr(
         launch_talking, "TILES", dict.fromkeys(launch_talking.TILES, Size(16, 16, 4, 1))
     )
-    monkeypatch.setattr(launch_talking, "ROOM", 1)
+    monkeypatch.setattr(launch_strips, "ROOM", 1)
 
 
 plain = partial(Case, terms="", talks="mix remix", size=(8, 8))
@@ -52,10 +52,10 @@ def test_equals_eager(name: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("seed", range(40))
 def test_random_shapes_on_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from anyformer.ops.kernels import launch_talking
+    from anyformer.ops.kernels import launch_strips
 
     draw = random.Random(seed)
-    monkeypatch.setattr(launch_talking, "ROOM", draw.choice([1 << 14, 1 << 18, 1 << 25]))
+    monkeypatch.setattr(launch_strips, "ROOM", draw.choice([1 << 14, 1 << 18, 1 << 25]))
     size = draw.choice([8, 16, 40, 64, 80, 128])
     case = Case(
         heads=draw.choice([(4, 4), (12, 2), (20, 20), (2, 1)]),

@@ -1,0 +1,147 @@
+"""Strips: scores of some queries, of all heads, in a buffer, and the products before and after it.
+
+Letters: B batch, H heads, G key heads, R queries of the strip, K keys that it sees, D head size, M
+and N queries and keys of a tile. Buffers are (B, H, R, W), W being K filled up to whole tiles.
+BLOCK queries in a row have the same keys there, those that one of them may see, in whole tiles;
+what lies beyond is neither written nor read. So no column of a tile is masked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import triton
+import triton.language as tl
+
+from anyformer.ops.kernels.tile import dot, place, put, rows
+
+BLOCK = tl.constexpr(64)  # tiles of queries divide it, unless they are products
+EVEN = tl.constexpr(128)  # tiles of keys divide it
+
+
+class Strip(NamedTuple):
+    """Numbers of one strip: its queries and keys, and where they stand."""
+
+    queries: int
+    keys: int
+    first: int  # position of the first query, and of the first key: persistent ones are below 0
+    low: int
+    width: int  # of the window
+    heads: int
+    group: int  # query heads for each key head
+    scale: float
+    channels: int  # of q and k
+
+
+class Shape(NamedTuple):
+    """What a kernel is compiled for: sizes of its tiles, and what the plan has."""
+
+    M: int
+    N: int
+    D: int  # widths of the first product's rows and of the second's, if there are two
+    E: int
+    BD: int
+    BE: int
+    A: int
+    causal: bool
+    window: bool
+    pads: bool
+    mix: bool
+    remix: bool
+    jobs: int  # how many products
+    adds: bool  # whether to add to what is there
+
+
+@triton.jit
+def span(m, strip, F: tl.constexpr):
+    """The keys in the buffer of the block of a query: from and to, in whole tiles."""
+    start = m // BLOCK * BLOCK
+    last = strip.first + tl.minimum(start + BLOCK, strip.queries) - 1
+    low, high = 0 * m, 0 * m + strip.keys
+    if F.causal:
+        high = tl.minimum(high, last + 1 - strip.low)
+    if F.window:
+        high = tl.minimum(high, last + strip.width - strip.low)
+        low = tl.maximum(strip.first + start - strip.width + 1 - strip.low, 0)
+        low = tl.where(strip.low < 0, 0, low)  # where persistent keys are
+    high = tl.maximum(high, tl.maximum(-strip.low, 0))
+    return low // EVEN * EVEN, (high + EVEN - 1) // EVEN * EVEN
+
+
+@triton.jit
+def products(xs, ys, made, strip, F: tl.constexpr, RUN: tl.constexpr):
+    """made (B, H, R, W) = x (B, H, R, D) · y (B, G, K, D): a program for RUN tiles of keys."""
+    m0, run, bh = tl.program_id(0) * F.M, tl.program_id(1) * (RUN * F.N), tl.program_id(2)
+    b, h = bh // strip.heads, bh % strip.heads
+    low, _ = span(m0, strip, F)
+    _, high = span(tl.minimum(m0 + F.M, strip.queries) - 1, strip, F)
+    low, high = tl.maximum(low, run), tl.minimum(high, run + RUN * F.N)
+    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    there = (m0 + m < strip.queries)[:, None]
+    for i in tl.static_range(F.jobs):
+        D: tl.constexpr = F.E if i else F.D
+        BD: tl.constexpr = F.BE if i else F.BD
+        x = rows(xs[i], place(xs[i], b, h, m0), strip.queries - m0, F.M, D, BD)
+        to = place(made[i], b, h, m0) + m[:, None] * made[i].n + n[None, :]
+        for n0 in range(low, high, F.N):
+            at = place(ys[i], b, h // strip.group, n0)
+            y = rows(ys[i], at, strip.keys - n0, F.N, D, BD)
+            tl.store(to + n0, dot(x, tl.trans(y)).to(made[i].at.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def tile_of(s_, b, h, m0, n0, strip, F: tl.constexpr):
+    """A tile (M, N) of a buffer; 0 beyond the last query."""
+    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
+    at = place(s_, b, h, m0) + m[:, None] * s_.n + n0 + n[None, :]
+    return tl.load(at, mask=(m0 + m < strip.queries)[:, None], other=0.0)
+
+
+@triton.jit
+def sums(s_, y_, out_, strip, F: tl.constexpr):
+    """out (B, H, R, D): rows of y (B, G, K, D) summed by s."""
+    m0, bh = tl.program_id(0) * F.M, tl.program_id(1)
+    b, h = bh // strip.heads, bh % strip.heads
+    low, high = span(m0, strip, F)
+    acc = tl.full((F.M, F.BD), 0.0, tl.float32)
+    for n0 in range(low, high, F.N):
+        y = rows(y_, place(y_, b, h // strip.group, n0), strip.keys - n0, F.N, F.D, F.BD)
+        acc += dot(tile_of(s_, b, h, m0, n0, strip, F), y)
+    put(out_, place(out_, b, h, m0), strip.queries - m0, acc, F.M, F.D, F.BD)
+
+
+@triton.jit
+def asking(n0, strip, F: tl.constexpr):
+    """The queries that may see a tile of keys, from and to, in whole blocks: all have its place."""
+    p, last = strip.low + n0, strip.queries
+    low, high = 0 * n0, 0 * n0 + last
+    if F.causal:
+        low = tl.maximum(p - strip.first, 0)
+    if F.window:
+        if not F.causal:
+            low = tl.maximum(p - strip.width + 1 - strip.first, 0)
+        high = tl.minimum(last, tl.maximum(p + F.N - 1 + strip.width - strip.first, 0))
+    low, high = tl.where(p < 0, 0, low), tl.where(p < 0, last, high)  # all see persistent keys
+    return tl.minimum(low, last) // BLOCK * BLOCK, high
+
+
+@triton.jit
+def turned(made, xs, totals, strip, F: tl.constexpr):
+    """total (B, G, K, D): the rows of x (B, H, R, D), summed by what was made, turned round."""
+    n0, bg = tl.program_id(0) * F.N, tl.program_id(1)
+    groups = strip.heads // strip.group
+    b, g = bg // groups, bg % groups
+    low, high = asking(n0, strip, F)
+    for i in tl.static_range(F.jobs):
+        D: tl.constexpr = F.E if i else F.D
+        BD: tl.constexpr = F.BE if i else F.BD
+        to = place(totals[i], b, g, n0)
+        acc = tl.full((F.N, BD), 0.0, tl.float32)
+        for j in range(0, strip.group):
+            h = g * strip.group + j
+            for m0 in range(low, high, F.M):
+                x = rows(xs[i], place(xs[i], b, h, m0), strip.queries - m0, F.M, D, BD)
+                acc += dot(tl.trans(tile_of(made[i], b, h, m0, n0, strip, F)), x)
+        if F.adds:
+            acc += rows(totals[i], to, strip.keys - n0, F.N, D, BD)
+        put(totals[i], to, strip.keys - n0, acc, F.N, D, BD)
