@@ -15,11 +15,11 @@ from anyformer.ops.kernels.talking import talk, talk_back
 
 RUN = 8  # tiles of keys of a program that multiplies
 TILES = {  # queries or heads by keys, and how a kernel is compiled, for the least heads
-    "products": Size(128, 128, 8, 2),
+    "products": Size(128, 64, 8, 2),
     "sums": Size(64, 64, 4, 4),
     "turned": Size(64, 64, 4, 3),
-    "talk": Size(16, 128, 1, 3),
-    "talk_back": Size(16, 128, 1, 3),
+    "talk": Size(16, 128, 4, 3),
+    "talk_back": Size(16, 128, 4, 4),
 }
 
 

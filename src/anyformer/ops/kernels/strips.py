@@ -71,22 +71,28 @@ def span(m, strip, F: tl.constexpr):
 @triton.jit
 def products(xs, ys, made, strip, F: tl.constexpr, RUN: tl.constexpr):
     """made (B, H, R, W) = x (B, H, R, D) · y (B, G, K, D): a program for RUN tiles of keys."""
-    m0, run, bh = tl.program_id(0) * F.M, tl.program_id(1) * (RUN * F.N), tl.program_id(2)
-    b, h = bh // strip.heads, bh % strip.heads
+    m0, run = tl.program_id(0) * F.M, tl.program_id(1) * (RUN * F.N)
     low, _ = span(m0, strip, F)
     _, high = span(tl.minimum(m0 + F.M, strip.queries) - 1, strip, F)
     low, high = tl.maximum(low, run), tl.minimum(high, run + RUN * F.N)
+    multiply(xs[0], ys[0], made[0], m0, (low, high), strip, F, F.D, F.BD)
+    if F.jobs == 2:
+        multiply(xs[1], ys[1], made[1], m0, (low, high), strip, F, F.E, F.BE)
+
+
+@triton.jit
+def multiply(
+    x_, y_, s_, m0, keys, strip, F: tl.constexpr, D: tl.constexpr, BD: tl.constexpr
+):
+    """A tile of queries by some tiles of keys."""
+    b, h = tl.program_id(2) // strip.heads, tl.program_id(2) % strip.heads
     m, n = tl.arange(0, F.M), tl.arange(0, F.N)
     there = (m0 + m < strip.queries)[:, None]
-    for i in tl.static_range(F.jobs):
-        D: tl.constexpr = F.E if i else F.D
-        BD: tl.constexpr = F.BE if i else F.BD
-        x = rows(xs[i], place(xs[i], b, h, m0), strip.queries - m0, F.M, D, BD)
-        to = place(made[i], b, h, m0) + m[:, None] * made[i].n + n[None, :]
-        for n0 in range(low, high, F.N):
-            at = place(ys[i], b, h // strip.group, n0)
-            y = rows(ys[i], at, strip.keys - n0, F.N, D, BD)
-            tl.store(to + n0, dot(x, tl.trans(y)).to(made[i].at.dtype.element_ty), mask=there)
+    x = rows(x_, place(x_, b, h, m0), strip.queries - m0, F.M, D, BD)
+    to = place(s_, b, h, m0) + m[:, None] * s_.n + n[None, :]
+    for n0 in range(keys[0], keys[1], F.N):
+        y = rows(y_, place(y_, b, h // strip.group, n0), strip.keys - n0, F.N, D, BD)
+        tl.store(to + n0, dot(x, tl.trans(y)).to(s_.at.dtype.element_ty), mask=there)
 
 
 @triton.jit
@@ -128,20 +134,24 @@ def asking(n0, strip, F: tl.constexpr):
 @triton.jit
 def turned(made, xs, totals, strip, F: tl.constexpr):
     """total (B, G, K, D): the rows of x (B, H, R, D), summed by what was made, turned round."""
-    n0, bg = tl.program_id(0) * F.N, tl.program_id(1)
-    groups = strip.heads // strip.group
-    b, g = bg // groups, bg % groups
+    turn(made[0], xs[0], totals[0], strip, F, F.D, F.BD)
+    if F.jobs == 2:
+        turn(made[1], xs[1], totals[1], strip, F, F.E, F.BE)
+
+
+@triton.jit
+def turn(s_, x_, total_, strip, F: tl.constexpr, D: tl.constexpr, BD: tl.constexpr):
+    """A tile of keys of it."""
+    n0, groups = tl.program_id(0) * F.N, strip.heads // strip.group
+    b, g = tl.program_id(1) // groups, tl.program_id(1) % groups
     low, high = asking(n0, strip, F)
-    for i in tl.static_range(F.jobs):
-        D: tl.constexpr = F.E if i else F.D
-        BD: tl.constexpr = F.BE if i else F.BD
-        to = place(totals[i], b, g, n0)
-        acc = tl.full((F.N, BD), 0.0, tl.float32)
-        for j in range(0, strip.group):
-            h = g * strip.group + j
-            for m0 in range(low, high, F.M):
-                x = rows(xs[i], place(xs[i], b, h, m0), strip.queries - m0, F.M, D, BD)
-                acc += dot(tl.trans(tile_of(made[i], b, h, m0, n0, strip, F)), x)
-        if F.adds:
-            acc += rows(totals[i], to, strip.keys - n0, F.N, D, BD)
-        put(totals[i], to, strip.keys - n0, acc, F.N, D, BD)
+    acc = tl.full((F.N, BD), 0.0, tl.float32)
+    for j in range(0, strip.group):
+        h = g * strip.group + j
+        for m0 in range(low, high, F.M):
+            x = rows(x_, place(x_, b, h, m0), strip.queries - m0, F.M, D, BD)
+            acc += dot(tl.trans(tile_of(s_, b, h, m0, n0, strip, F)), x)
+    to = place(total_, b, g, n0)
+    if F.adds:
+        acc += rows(total_, to, strip.keys - n0, F.N, D, BD)
+    put(total_, to, strip.keys - n0, acc, F.N, D, BD)

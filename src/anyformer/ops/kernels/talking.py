@@ -3,7 +3,8 @@
 A program has the heads of some keys of one query as columns of its tile, so that mixing is a
 product with a matrix of heads by heads, and what comes out can go into the next product as it is.
 It reads a row twice, the second time backwards: what was read last is near. Rows are taken from the
-last on, since the first were written first.
+last on, since the first were written first. Sums over keys are kept for as many places as a group
+of warps has rows, and joined at the end, so that no thread waits for another meanwhile.
 
 Letters: as in `strips`; A heads and N keys of a tile. What is mixed is in units of log 2.
 """
@@ -15,6 +16,8 @@ import triton.language as tl
 
 from anyformer.ops.kernels.strips import span
 from anyformer.ops.kernels.tile import LOG2E, dot, place
+
+LEAST = tl.constexpr(-1e30)  # below all scores: so rows without a key need no case of their own
 
 
 @triton.jit
@@ -51,18 +54,22 @@ def stored(s_, b, i, n0, value, strip, F: tl.constexpr):
 @triton.jit
 def unseen(keep, b, i, n0, strip, F: tl.constexpr):
     """0 for keys that a query sees, -inf for others, (N,)."""
-    n = n0 + tl.arange(0, F.N)
-    p, there = strip.low + n, n < strip.keys
-    seen = there
+    n, last = n0 + tl.arange(0, F.N), strip.keys
+    lead = tl.minimum(-strip.low, strip.keys)  # so many are persistent: all see them
     if F.causal:
-        seen = seen & (p <= strip.first + i)
+        last = tl.minimum(last, strip.first + i + 1 - strip.low)
     if F.window:
-        away = p - strip.first - i
-        seen = seen & (away < strip.width) & (away > -strip.width)
+        last = tl.minimum(last, strip.first + i + strip.width - strip.low)
+    seen = n < tl.maximum(last, lead)
+    if F.window:
+        seen = seen & (n > strip.first + i - strip.width - strip.low)
     if F.pads:
-        kept = tl.load(keep.at + b * keep.b + p, mask=(p >= 0) & there, other=0)
+        p = strip.low + n
+        kept = tl.load(keep.at + b * keep.b + p, mask=(p >= 0) & (n < strip.keys), other=0)
         seen = seen & (kept != 0)
-    return tl.where(seen | ((p < 0) & there), 0.0, float("-inf"))
+    if F.window or F.pads:
+        seen = seen | (n < lead)
+    return tl.where(seen, 0.0, float("-inf"))
 
 
 @triton.jit
@@ -80,17 +87,20 @@ def talk(s_, lse_, mixes, keep, strip, F: tl.constexpr):
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
     remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
     low, high = span(i, strip, F)
-    top = tl.full((F.A,), float("-inf"), tl.float32)
-    total = tl.full((F.A,), 0.0, tl.float32)
+    ROWS: tl.constexpr = min(F.N, 64)
+    top = tl.full((ROWS, F.A), LEAST, tl.float32)
+    total = tl.full((ROWS, F.A), 0.0, tl.float32)
     for n0 in range(low, high, F.N):
         hide = unseen(keep, b, i, n0, strip, F)
         t = scored(loaded(s_, b, i, n0, strip, F), mix, hide, strip, F)
+        t = tl.reshape(t, (F.N // ROWS, ROWS, F.A))
         new = tl.maximum(top, tl.max(t, 0))
-        safe = tl.where(new == float("-inf"), 0.0, new)
-        total = total * tl.exp2(top - safe) + tl.sum(tl.exp2(t - safe[None, :]), 0)
+        total = total * tl.exp2(top - new) + tl.sum(tl.exp2(t - new[None, :, :]), 0)
         top = new
+    best = tl.max(top, 0)
+    total = tl.sum(total * tl.exp2(top - best[None, :]), 0)
     none = total == 0
-    lse = tl.where(none, float("inf"), top + tl.log2(tl.where(none, 1.0, total)))
+    lse = tl.where(none, float("inf"), best + tl.log2(tl.where(none, 1.0, total)))
     a = tl.arange(0, F.A)
     tl.store(place(lse_, b, 0, i) + a * lse_.h, lse, mask=a < strip.heads)
     for past in range(low, high, F.N):
@@ -120,6 +130,7 @@ def talk_back(s_, du_, lse_, mixes, made, keep, strip, F: tl.constexpr):
         w = scored(loaded(s_, b, i, n0, strip, F), mix, hide, strip, F)
         w = tl.exp2(w - lse[None, :]).to(TYPE)
         met += dot(tl.trans(w), loaded(du_, b, i, n0, strip, F))
+    add(made[1], b, i, met, F, F.remix)
     if F.remix:
         delta = tl.sum(met * matrix(mixes[1], strip.heads, F, False), 1)
     else:
@@ -140,7 +151,6 @@ def talk_back(s_, du_, lse_, mixes, made, keep, strip, F: tl.constexpr):
         stored(s_, b, i, n0, dot(w.to(TYPE), remix) if F.remix else w, strip, F)
         stored(du_, b, i, n0, ds * strip.scale, strip, F)
     add(made[0], b, i, tl.trans(d_mix) * strip.scale, F, F.mix)
-    add(made[1], b, i, met, F, F.remix)
 
 
 @triton.jit
