@@ -10,10 +10,11 @@ from typing import NamedTuple, Protocol
 from torch import Tensor
 
 from anyformer.ops.kernels.launch import Facts, power
-from anyformer.ops.kernels.strips import BLOCK, EVEN, Strip
+from anyformer.ops.kernels.strips import Strip
 from anyformer.ops.kernels.tile import View
 
 ROOM = 30 << 20  # scores of a strip, of all heads: more room, more memory and fewer launches
+LONG = 4096  # keys of long rows, where larger tiles are filled well enough
 SUMS = 1 << 20  # numbers of matrices of heads, of which each query of a strip may have one
 
 
@@ -41,6 +42,24 @@ class Stripped(Protocol):
         ...
 
 
+class Grain(NamedTuple):
+    """Queries of a block, and keys at a time that its rows of a buffer have."""
+
+    block: int
+    even: int
+
+    def filled(self, keys: int) -> int:
+        """Keys of a row of a buffer: whole tiles."""
+        return keys + -keys % self.even
+
+
+def grain(work: Stripped) -> Grain:
+    """How coarse the edges of strips are: coarser where a query sees many keys."""
+    f, keys = work.facts, work.k.shape[2]
+    reach = min(keys, f.lead + f.width * (1 if f.causal else 2)) if f.width else keys
+    return Grain(128, 256) if reach >= LONG else Grain(64, 128)
+
+
 class Piece(NamedTuple):
     """Batch rows, queries and keys of a strip, and its numbers."""
 
@@ -49,6 +68,7 @@ class Piece(NamedTuple):
     keys: slice
     strip: Strip
     alone: bool  # it has all queries of its rows
+    grain: Grain
 
     def of(self, x: Tensor, axis: slice) -> Tensor:
         """The rows of x (B, H, N, D) that it has."""
@@ -58,16 +78,11 @@ class Piece(NamedTuple):
     def size(self) -> tuple[int, int, int, int]:
         """The shape of its scores in a buffer, (B, H, R, W)."""
         s = self.strip
-        return self.rows.stop - self.rows.start, s.heads, s.queries, filled(s.keys)
+        return self.rows.stop - self.rows.start, s.heads, s.queries, self.grain.filled(s.keys)
 
     def within(self, room: Tensor) -> Tensor:
         """Its scores (B, H, R, W) in a buffer."""
         return room[: prod(self.size)].view(self.size)
-
-
-def filled(keys: int) -> int:
-    """Keys of a row of a buffer: whole tiles."""
-    return keys + -keys % EVEN.value
 
 
 def kept(keep: Tensor, rows: slice) -> View:
@@ -90,11 +105,11 @@ def seen(work: Stripped, first: int, last: int) -> tuple[int, int]:
 def cuts(work: Stripped, room: int) -> tuple[int, list[int]]:
     """Batch rows of a strip, and where strips of their queries begin, the end included."""
     batch, heads, queries, _ = work.q.shape
-    most = max(BLOCK.value, SUMS // power(heads) ** 2)
+    fine, most = grain(work), max(128, SUMS // power(heads) ** 2)
 
     def size(first: int, count: int) -> int:
         low, high = seen(work, first, min(first + count, queries))
-        return heads * min(count, queries - first) * filled(max(1, high - low))
+        return heads * min(count, queries - first) * fine.filled(max(1, high - low))
 
     rows = min(batch, room // size(0, queries), most // queries)
     if rows:
@@ -102,7 +117,7 @@ def cuts(work: Stripped, room: int) -> tuple[int, list[int]]:
     found = [0]
     while (first := found[-1]) < queries:
         left = min(queries - first, most)
-        for unit in (BLOCK.value, 16):
+        for unit in (fine.block, 16):
             some = range(1, -(-left // unit) + 1)
             units = bisect_right(some, room, key=lambda n, at=first, u=unit: size(at, n * u))
             if units:
@@ -130,7 +145,7 @@ def pieces(work: Stripped, room: int = 0) -> Iterator[Piece]:
                 channels=channels,
             )
             some = slice(row, min(row + rows, batch))
-            yield Piece(some, slice(first, last), slice(low, high), strip, len(at) == 2)
+            yield Piece(some, slice(first, last), slice(low, high), strip, len(at) == 2, grain(work))
 
 
 def size_of(work: Stripped, room: int = 0) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anyformer.ops.kernels import launch_strips
 from anyformer.ops.kernels.launch import Facts, Size, power, start, view
-from anyformer.ops.kernels.launch_strips import Piece, kept, pieces, size_of
+from anyformer.ops.kernels.launch_strips import Piece, grain, kept, pieces, size_of
 from anyformer.ops.kernels.strips import Shape, products, sums, turned
 from anyformer.ops.kernels.talking import talk, talk_back
 
@@ -17,9 +17,13 @@ RUN = 8  # tiles of keys of a program that multiplies
 TILES = {  # queries or heads by keys, and how a kernel is compiled, for the least heads
     "products": Size(128, 64, 8, 2),
     "sums": Size(64, 64, 4, 4),
-    "turned": Size(64, 64, 4, 3),
+    "turned": Size(64, 128, 8, 3),
     "talk": Size(16, 128, 4, 3),
-    "talk_back": Size(16, 128, 4, 4),
+    "talk_back": Size(16, 128, 4, 3),
+}
+LONG = {  # where rows are long: fewer of them under way, so that more of each is near
+    "sums": Size(128, 64, 8, 3),
+    "talk": Size(16, 256, 8, 3),
 }
 
 
@@ -38,7 +42,8 @@ class Talk:
 
     def size(self, kernel: str, width: int) -> Size:
         """The tiles of a kernel for this type, and rows so wide or heads so many."""
-        size, exact = TILES[kernel], self.q.dtype == torch.float32
+        long = grain(self).block > 64
+        size, exact = (TILES | LONG if long else TILES)[kernel], self.q.dtype == torch.float32
         mixes = kernel.startswith("talk")
         more = power(self.q.shape[1]) // 16 if mixes else max(1, power(width) // 64)
         more *= 4 if exact and mixes else 2 if exact else 1
@@ -48,7 +53,7 @@ class Talk:
 
     def shape(self, size: Size, *widths: int, adds: bool = False) -> Shape:
         """What a kernel with such tiles is compiled for, where rows are so wide."""
-        f, wide = self.facts, (*widths, *widths)
+        f, wide, fine = self.facts, (*widths, *widths), grain(self)
         return Shape(
             M=size.m,
             N=size.n,
@@ -57,6 +62,8 @@ class Talk:
             BD=power(wide[0]),
             BE=power(wide[1]),
             A=power(self.q.shape[1]),
+            block=fine.block,
+            even=fine.even,
             causal=bool(f.causal),
             window=f.width > 0,
             pads=self.keep.numel() > 0,
@@ -91,7 +98,8 @@ def mixing(work: Talk, kernel: object, given: tuple, piece: Piece) -> None:
     """Launch a kernel that mixes: a program for each query of a strip."""
     size = work.size("talk" if kernel is talk else "talk_back", 16)
     grid = (piece.strip.queries, piece.size[0])
-    start(kernel, grid, size, *given, piece.strip, work.shape(size, 16))
+    more = (min(size.n, 16 * size.warps),) if kernel is talk else ()
+    start(kernel, grid, size, *given, piece.strip, work.shape(size, 16), *more)
 
 
 def summed(work: Talk, piece: Piece, s: Tensor, y: Tensor, out: Tensor) -> None:

@@ -2,8 +2,8 @@
 
 Letters: B batch, H heads, G key heads, R queries of the strip, K keys that it sees, D head size, M
 and N queries and keys of a tile. Buffers are (B, H, R, W), W being K filled up to whole tiles.
-BLOCK queries in a row have the same keys there, those that one of them may see, in whole tiles;
-what lies beyond is neither written nor read. So no column of a tile is masked.
+A block of queries in a row has the same keys there, those that one of them may see, in whole
+tiles; what lies beyond is neither written nor read. So no column of a tile is masked.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ import triton
 import triton.language as tl
 
 from anyformer.ops.kernels.tile import dot, place, put, rows
-
-BLOCK = tl.constexpr(64)  # tiles of queries divide it, unless they are products
-EVEN = tl.constexpr(128)  # tiles of keys divide it
 
 
 class Strip(NamedTuple):
@@ -43,6 +40,8 @@ class Shape(NamedTuple):
     BD: int
     BE: int
     A: int
+    block: int  # queries with the same keys: tiles of queries divide it, unless they are products
+    even: int  # keys at a time that they have: tiles of keys divide it
     causal: bool
     window: bool
     pads: bool
@@ -55,8 +54,8 @@ class Shape(NamedTuple):
 @triton.jit
 def span(m, strip, F: tl.constexpr):
     """The keys in the buffer of the block of a query: from and to, in whole tiles."""
-    start = m // BLOCK * BLOCK
-    last = strip.first + tl.minimum(start + BLOCK, strip.queries) - 1
+    start = m // F.block * F.block
+    last = strip.first + tl.minimum(start + F.block, strip.queries) - 1
     low, high = 0 * m, 0 * m + strip.keys
     if F.causal:
         high = tl.minimum(high, last + 1 - strip.low)
@@ -65,7 +64,7 @@ def span(m, strip, F: tl.constexpr):
         low = tl.maximum(strip.first + start - strip.width + 1 - strip.low, 0)
         low = tl.where(strip.low < 0, 0, low)  # where persistent keys are
     high = tl.maximum(high, tl.maximum(-strip.low, 0))
-    return low // EVEN * EVEN, (high + EVEN - 1) // EVEN * EVEN
+    return low // F.even * F.even, (high + F.even - 1) // F.even * F.even
 
 
 @triton.jit
@@ -128,7 +127,7 @@ def asking(n0, strip, F: tl.constexpr):
             low = tl.maximum(p - strip.width + 1 - strip.first, 0)
         high = tl.minimum(last, tl.maximum(p + F.N - 1 + strip.width - strip.first, 0))
     low, high = tl.where(p < 0, 0, low), tl.where(p < 0, last, high)  # all see persistent keys
-    return tl.minimum(low, last) // BLOCK * BLOCK, high
+    return tl.minimum(low, last) // F.block * F.block, high
 
 
 @triton.jit

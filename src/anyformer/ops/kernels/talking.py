@@ -3,8 +3,8 @@
 A program has the heads of some keys of one query as columns of its tile, so that mixing is a
 product with a matrix of heads by heads, and what comes out can go into the next product as it is.
 It reads a row twice, the second time backwards: what was read last is near. Rows are taken from the
-last on, since the first were written first. Sums over keys are kept for as many places as a group
-of warps has rows, and joined at the end, so that no thread waits for another meanwhile.
+last on, since the first were written first. Sums over keys are kept for each of ROWS places, as
+many as the warps have, and joined at the end, so that no thread waits for another meanwhile.
 
 Letters: as in `strips`; A heads and N keys of a tile. What is mixed is in units of log 2.
 """
@@ -80,14 +80,13 @@ def scored(s, mix, hide, strip, F: tl.constexpr):
 
 
 @triton.jit
-def talk(s_, lse_, mixes, keep, strip, F: tl.constexpr):
+def talk(s_, lse_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """Put the weights in place of the scores, both mixed, and write lse (B, H, R)."""
     i, b = strip.queries - 1 - tl.program_id(0), tl.program_id(1)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
     remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
     low, high = span(i, strip, F)
-    ROWS: tl.constexpr = min(F.N, 64)
     top = tl.full((ROWS, F.A), LEAST, tl.float32)
     total = tl.full((ROWS, F.A), 0.0, tl.float32)
     for n0 in range(low, high, F.N):
@@ -144,11 +143,11 @@ def talk_back(s_, du_, lse_, mixes, made, keep, strip, F: tl.constexpr):
         hide = unseen(keep, b, i, n0, strip, F)
         s, du = loaded(s_, b, i, n0, strip, F), loaded(du_, b, i, n0, strip, F)
         w = tl.exp2(scored(s, mix, hide, strip, F) - lse[None, :])
+        stored(s_, b, i, n0, dot(w.to(TYPE), remix) if F.remix else w, strip, F)
         ds = w * ((dot(du, back) if F.remix else du.to(tl.float32)) - delta[None, :])
         if F.mix:
             d_mix += dot(tl.trans(ds.to(TYPE)), s)
             ds = dot(ds.to(TYPE), away)
-        stored(s_, b, i, n0, dot(w.to(TYPE), remix) if F.remix else w, strip, F)
         stored(du_, b, i, n0, ds * strip.scale, strip, F)
     add(made[0], b, i, tl.trans(d_mix) * strip.scale, F, F.mix)
 
