@@ -14,7 +14,7 @@ from anyformer.ops.kernels.strips import Strip
 from anyformer.ops.kernels.tile import View
 
 ROOM = 30 << 20  # scores of a strip, of all heads: more room, more memory and fewer launches
-LONG = 4096  # keys of long rows, where larger tiles are filled well enough
+LONG = 4096  # keys that a query of long rows may see
 SUMS = 1 << 20  # numbers of matrices of heads, of which each query of a strip may have one
 
 
@@ -53,11 +53,19 @@ class Grain(NamedTuple):
         return keys + -keys % self.even
 
 
-def grain(work: Stripped) -> Grain:
-    """How coarse the edges of strips are: coarser where a query sees many keys."""
+FINE, COARSE = Grain(64, 128), Grain(128, 128)  # the second where rows are long
+
+
+def long_rows(work: Stripped) -> bool:
+    """Whether a query may see many keys."""
     f, keys = work.facts, work.k.shape[2]
     reach = min(keys, f.lead + f.width * (1 if f.causal else 2)) if f.width else keys
-    return Grain(128, 256) if reach >= LONG else Grain(64, 128)
+    return reach >= LONG
+
+
+def grain(work: Stripped) -> Grain:
+    """How coarse the edges of a call's strips are."""
+    return COARSE if long_rows(work) else FINE
 
 
 class Piece(NamedTuple):
@@ -117,7 +125,7 @@ def cuts(work: Stripped, room: int) -> tuple[int, list[int]]:
     found = [0]
     while (first := found[-1]) < queries:
         left = min(queries - first, most)
-        for unit in (fine.block, 16):
+        for unit in (64, 16):
             some = range(1, -(-left // unit) + 1)
             units = bisect_right(some, room, key=lambda n, at=first, u=unit: size(at, n * u))
             if units:
@@ -145,7 +153,9 @@ def pieces(work: Stripped, room: int = 0) -> Iterator[Piece]:
                 channels=channels,
             )
             some = slice(row, min(row + rows, batch))
-            yield Piece(some, slice(first, last), slice(low, high), strip, len(at) == 2, grain(work))
+            yield Piece(
+                some, slice(first, last), slice(low, high), strip, len(at) == 2, grain(work)
+            )
 
 
 def size_of(work: Stripped, room: int = 0) -> int:

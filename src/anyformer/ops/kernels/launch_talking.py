@@ -9,9 +9,9 @@ from torch import Tensor
 
 from anyformer.ops.kernels import launch_strips
 from anyformer.ops.kernels.launch import Facts, Size, power, start, view
-from anyformer.ops.kernels.launch_strips import Piece, grain, kept, pieces, size_of
+from anyformer.ops.kernels.launch_strips import Piece, grain, kept, long_rows, pieces, size_of
 from anyformer.ops.kernels.strips import Shape, products, sums, turned
-from anyformer.ops.kernels.talking import talk, talk_back
+from anyformer.ops.kernels.talking import levels, meet, talk, talk_back
 
 RUN = 8  # tiles of keys of a program that multiplies
 TILES = {  # queries or heads by keys, and how a kernel is compiled, for the least heads
@@ -21,10 +21,9 @@ TILES = {  # queries or heads by keys, and how a kernel is compiled, for the lea
     "talk": Size(16, 128, 4, 3),
     "talk_back": Size(16, 128, 4, 3),
 }
-LONG = {  # where rows are long: fewer of them under way, so that more of each is near
-    "sums": Size(128, 64, 8, 3),
-    "talk": Size(16, 256, 8, 3),
-}
+LONG = {"sums": Size(128, 64, 8, 3)}  # where rows are long
+CHUNK = 1024  # keys of a program that mixes, at least, where rows are long
+CHUNKS = 8  # of a row, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,10 +39,19 @@ class Talk:
     scale: float
     facts: Facts
 
+    @property
+    def chunk(self) -> int:
+        """Keys that a program which mixes has; 0: all."""
+        return max(CHUNK, power(-(-self.k.shape[2] // CHUNKS))) if long_rows(self) else 0
+
+    def chunks(self, piece: Piece) -> int:
+        """Programs that mix for each query."""
+        return -(-piece.size[3] // self.chunk) if self.chunk else 1
+
     def size(self, kernel: str, width: int) -> Size:
         """The tiles of a kernel for this type, and rows so wide or heads so many."""
-        long = grain(self).block > 64
-        size, exact = (TILES | LONG if long else TILES)[kernel], self.q.dtype == torch.float32
+        size = (TILES | LONG if long_rows(self) else TILES)[kernel]
+        exact = self.q.dtype == torch.float32
         mixes = kernel.startswith("talk")
         more = power(self.q.shape[1]) // 16 if mixes else max(1, power(width) // 64)
         more *= 4 if exact and mixes else 2 if exact else 1
@@ -71,6 +79,7 @@ class Talk:
             remix=self.remix.numel() > 0,
             jobs=len(widths),
             adds=adds,
+            chunk=self.chunk,
         )
 
     def mixes(self) -> tuple[Tensor, Tensor]:
@@ -95,11 +104,19 @@ def multiplied(work: Talk, piece: Piece, pairs: list[tuple[Tensor, Tensor, Tenso
 
 
 def mixing(work: Talk, kernel: object, given: tuple, piece: Piece) -> None:
-    """Launch a kernel that mixes: a program for each query of a strip."""
-    size = work.size("talk" if kernel is talk else "talk_back", 16)
-    grid = (piece.strip.queries, piece.size[0])
-    more = (min(size.n, 16 * size.warps),) if kernel is talk else ()
+    """Launch a kernel that mixes: a program for each query of a strip and chunk of its keys."""
+    back = kernel in (meet, talk_back)
+    size = work.size("talk_back" if back else "talk", 16)
+    grid = (piece.strip.queries, piece.size[0], work.chunks(piece))
+    more = () if back else (min(size.n, 16 * size.warps),)
     start(kernel, grid, size, *given, piece.strip, work.shape(size, 16), *more)
+
+
+def matrices(work: Talk, room: int, *shape: int) -> Tensor:
+    """Zeros (B, R · C, …) for the queries of any strip and their chunks."""
+    sizes = [(p.size[0], p.size[2] * work.chunks(p)) for p in pieces(work, room)]
+    rows, count = (max((size[i] for size in sizes), default=0) for i in (0, 1))
+    return torch.zeros((rows, count, *shape), device=work.q.device)
 
 
 def summed(work: Talk, piece: Piece, s: Tensor, y: Tensor, out: Tensor) -> None:
@@ -118,13 +135,16 @@ def forward(work: Talk) -> tuple[Tensor, Tensor]:
     lse = q.new_empty((batch, heads, queries), dtype=torch.float32)
     most = 2 * launch_strips.ROOM  # as much as the backward pass takes, which has two buffers
     room = q.new_empty(size_of(work, most))
+    some = view(matrices(work, most, 1, power(heads)))
     for piece in pieces(work, most):
         rows = lse[piece.rows, :, piece.queries, None]
         if piece.strip.keys:
             s = piece.within(room)
             multiplied(work, piece, [(q, work.k, s)])
             keep = kept(work.keep, piece.rows)
-            mixing(work, talk, (view(s), view(rows), work.mixes(), keep), piece)
+            if work.chunk:
+                mixing(work, levels, (view(s), some, work.mixes(), keep), piece)
+            mixing(work, talk, (view(s), view(rows), some, work.mixes(), keep), piece)
             summed(work, piece, s, v, out)
         else:
             rows.fill_(float("inf"))
@@ -181,18 +201,17 @@ def backward(work: Talk, lse: Tensor, grad: Tensor) -> list[Tensor]:
     dq, heads = torch.empty_like(q), power(q.shape[1])
     gradients, room = Gradients(work), [q.new_empty(size_of(work)) for _ in range(2)]
     asked = (work.mix, work.remix)
-    rows, count = (max(p.size[i] for p in pieces(work)) for i in (0, 2))
-    made = [
-        torch.zeros((rows, count, heads, heads) if x.numel() else (1, 1, 1, 1), device=q.device)
-        for x in asked
-    ]
+    made = [matrices(work, 0, heads, heads) for _ in range(3)]
     for piece in pieces(work):
         s, du = (piece.within(x) for x in room)
         if piece.strip.keys:
             multiplied(work, piece, [(q, k, s), (grad, v, du)])
             level = view(lse[piece.rows, :, piece.queries, None])
-            rest = (work.mixes(), tuple(map(view, made)), kept(work.keep, piece.rows))
-            mixing(work, talk_back, (view(s), view(du), level, *rest), piece)
+            given, keep = (view(s), view(du), level, work.mixes()), kept(work.keep, piece.rows)
+            first, second, *_, some = map(view, made)
+            if work.chunk:
+                mixing(work, meet, (*given, some, keep), piece)
+            mixing(work, talk_back, (*given, (first, second), some, keep), piece)
             summed(work, piece, du, k, dq)
         else:
             piece.of(dq, piece.queries).zero_()
@@ -200,6 +219,6 @@ def backward(work: Talk, lse: Tensor, grad: Tensor) -> list[Tensor]:
     heads = q.shape[1]
     mixes = [
         m.sum((0, 1))[:heads, :heads].contiguous() if x.numel() else torch.empty_like(x)
-        for m, x in zip(made, asked, strict=True)
+        for m, x in zip(made[:2], asked, strict=True)
     ]
     return [dq, *gradients.made, *mixes]

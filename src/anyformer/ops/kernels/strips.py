@@ -49,6 +49,7 @@ class Shape(NamedTuple):
     remix: bool
     jobs: int  # how many products
     adds: bool  # whether to add to what is there
+    chunk: int  # keys that a program which mixes has; 0: all
 
 
 @triton.jit
@@ -80,9 +81,7 @@ def products(xs, ys, made, strip, F: tl.constexpr, RUN: tl.constexpr):
 
 
 @triton.jit
-def multiply(
-    x_, y_, s_, m0, keys, strip, F: tl.constexpr, D: tl.constexpr, BD: tl.constexpr
-):
+def multiply(x_, y_, s_, m0, keys, strip, F: tl.constexpr, D: tl.constexpr, BD: tl.constexpr):
     """A tile of queries by some tiles of keys."""
     b, h = tl.program_id(2) // strip.heads, tl.program_id(2) % strip.heads
     m, n = tl.arange(0, F.M), tl.arange(0, F.N)

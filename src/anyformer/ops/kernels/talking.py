@@ -3,7 +3,8 @@
 A program has the heads of some keys of one query as columns of its tile, so that mixing is a
 product with a matrix of heads by heads, and what comes out can go into the next product as it is.
 It reads a row twice, the second time backwards: what was read last is near. Rows are taken from the
-last on, since the first were written first. Sums over keys are kept for each of ROWS places, as
+last on, since the first were written first. Long rows are cut into chunks, with a program and, for
+what all chunks must know, a kernel of their own. Sums over keys are kept for each of ROWS places, as
 many as the warps have, and joined at the end, so that no thread waits for another meanwhile.
 
 Letters: as in `strips`; A heads and N keys of a tile. What is mixed is in units of log 2.
@@ -80,13 +81,19 @@ def scored(s, mix, hide, strip, F: tl.constexpr):
 
 
 @triton.jit
-def talk(s_, lse_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
-    """Put the weights in place of the scores, both mixed, and write lse (B, H, R)."""
-    i, b = strip.queries - 1 - tl.program_id(0), tl.program_id(1)
-    TYPE: tl.constexpr = s_.at.dtype.element_ty
-    mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
-    remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
+def own(i, strip, F: tl.constexpr):
+    """The keys that a program has of a query's row: all, or a chunk; which, and of how many."""
     low, high = span(i, strip, F)
+    c = tl.program_id(2)
+    if F.chunk:
+        low, high = tl.maximum(low, c * F.chunk), tl.minimum(high, (c + 1) * F.chunk)
+    return low, high, c, tl.num_programs(2)
+
+
+@triton.jit
+def level_of(s_, mix, keep, at, strip, F: tl.constexpr, ROWS: tl.constexpr):
+    """The log-sum-exp of a query's mixed scores (A,), inf where no key is seen."""
+    b, i, low, high = at
     top = tl.full((ROWS, F.A), LEAST, tl.float32)
     total = tl.full((ROWS, F.A), 0.0, tl.float32)
     for n0 in range(low, high, F.N):
@@ -99,7 +106,47 @@ def talk(s_, lse_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
     best = tl.max(top, 0)
     total = tl.sum(total * tl.exp2(top - best[None, :]), 0)
     none = total == 0
-    lse = tl.where(none, float("inf"), best + tl.log2(tl.where(none, 1.0, total)))
+    return tl.where(none, float("inf"), best + tl.log2(tl.where(none, 1.0, total)))
+
+
+@triton.jit
+def levels(s_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
+    """The log-sum-exp of a chunk of keys, some (B, R · C, A)."""
+    i, b = strip.queries - 1 - tl.program_id(0), tl.program_id(1)
+    mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
+    low, high, c, chunks = own(i, strip, F)
+    level = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
+    tl.store(place(some_, b, i * chunks + c, 0) + tl.arange(0, F.A), level)
+
+
+@triton.jit
+def joined(some_, b, i, chunks, F: tl.constexpr):
+    """The log-sum-exp of all chunks (A,): one that is inf has no keys."""
+    at = place(some_, b, i * chunks, 0) + tl.arange(0, F.A)
+    top = tl.full((F.A,), LEAST, tl.float32)
+    total = tl.full((F.A,), 0.0, tl.float32)
+    for c in range(0, chunks):
+        level = tl.load(at + c * some_.h)
+        level = tl.where(level == float("inf"), float("-inf"), level)
+        new = tl.maximum(top, level)
+        total = total * tl.exp2(top - new) + tl.exp2(level - new)
+        top = new
+    none = total == 0
+    return tl.where(none, float("inf"), top + tl.log2(tl.where(none, 1.0, total)))
+
+
+@triton.jit
+def talk(s_, lse_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
+    """Put the weights in place of the scores, both mixed, and write lse (B, H, R)."""
+    i, b = strip.queries - 1 - tl.program_id(0), tl.program_id(1)
+    TYPE: tl.constexpr = s_.at.dtype.element_ty
+    mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
+    remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
+    low, high, _, chunks = own(i, strip, F)
+    if F.chunk:
+        lse = joined(some_, b, i, chunks, F)
+    else:
+        lse = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
     a = tl.arange(0, F.A)
     tl.store(place(lse_, b, 0, i) + a * lse_.h, lse, mask=a < strip.heads)
     for past in range(low, high, F.N):
@@ -111,28 +158,63 @@ def talk(s_, lse_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
 
 
 @triton.jit
-def talk_back(s_, du_, lse_, mixes, made, keep, strip, F: tl.constexpr):
+def met_of(s_, du_, lse, mix, keep, at, strip, F: tl.constexpr):
+    """Sums of weights by du over keys (A, A): heads before remix by heads after it."""
+    b, i, low, high = at
+    met = tl.full((F.A, F.A), 0.0, tl.float32)
+    for n0 in range(low, high, F.N):
+        hide = unseen(keep, b, i, n0, strip, F)
+        w = scored(loaded(s_, b, i, n0, strip, F), mix, hide, strip, F)
+        w = tl.exp2(w - lse[None, :]).to(s_.at.dtype.element_ty)
+        met += dot(tl.trans(w), loaded(du_, b, i, n0, strip, F))
+    return met
+
+
+@triton.jit
+def lse_of(lse_, b, i, strip, F: tl.constexpr):
+    """The log-sum-exp of a query (A,); inf beyond the heads."""
+    a = tl.arange(0, F.A)
+    return tl.load(place(lse_, b, 0, i) + a * lse_.h, mask=a < strip.heads, other=float("inf"))
+
+
+@triton.jit
+def meet(s_, du_, lse_, mixes, some_, keep, strip, F: tl.constexpr):
+    """The sums of weights by du over a chunk of keys, some (B, R · C, A, A)."""
+    i, b = strip.queries - 1 - tl.program_id(0), tl.program_id(1)
+    mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
+    low, high, c, chunks = own(i, strip, F)
+    lse = lse_of(lse_, b, i, strip, F)
+    met = met_of(s_, du_, lse, mix, keep, (b, i, low, high), strip, F)
+    tl.store(spot(some_, b, i * chunks + c, F), met)
+
+
+@triton.jit
+def talk_back(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
     """Put the mixed weights in place of the scores, and in du's the gradient of the scores.
 
-    made: sums (B, R, A, A) for the gradients of mix and remix, to which this strip's are added. The
-    sums of weights by du over a row give remix's gradient, and with remix what softmax takes off.
+    made: sums (B, R · C, A, A) for the gradients of mix and remix, to which this strip's are added.
+    The sums of weights by du over a row give remix's gradient, and with remix what softmax takes
+    off.
     """
     i, b = strip.queries - 1 - tl.program_id(0), tl.program_id(1)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
-    a = tl.arange(0, F.A)
-    lse = tl.load(place(lse_, b, 0, i) + a * lse_.h, mask=a < strip.heads, other=float("inf"))
-    low, high = span(i, strip, F)
-    met = tl.full((F.A, F.A), 0.0, tl.float32)  # heads before and after remix
-    for n0 in range(low, high, F.N):
-        hide = unseen(keep, b, i, n0, strip, F)
-        w = scored(loaded(s_, b, i, n0, strip, F), mix, hide, strip, F)
-        w = tl.exp2(w - lse[None, :]).to(TYPE)
-        met += dot(tl.trans(w), loaded(du_, b, i, n0, strip, F))
-    add(made[1], b, i, met, F, F.remix)
+    lse = lse_of(lse_, b, i, strip, F)
+    low, high, c, chunks = own(i, strip, F)
+    if F.chunk:
+        met = tl.full((F.A, F.A), 0.0, tl.float32)
+        for j in range(0, chunks):
+            met += tl.load(spot(some_, b, i * chunks + j, F))
+        if F.remix:
+            add(made[1], b, i * chunks + c, tl.load(spot(some_, b, i * chunks + c, F)), F)
+    else:
+        met = met_of(s_, du_, lse, mix, keep, (b, i, low, high), strip, F)
+        if F.remix:
+            add(made[1], b, i, met, F)
     if F.remix:
         delta = tl.sum(met * matrix(mixes[1], strip.heads, F, False), 1)
     else:
+        a = tl.arange(0, F.A)
         delta = tl.sum(tl.where(a[:, None] == a[None, :], met, 0.0), 1)
     remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
     back = matrix(mixes[1], strip.heads, F, True).to(TYPE)
@@ -149,13 +231,19 @@ def talk_back(s_, du_, lse_, mixes, made, keep, strip, F: tl.constexpr):
             d_mix += dot(tl.trans(ds.to(TYPE)), s)
             ds = dot(ds.to(TYPE), away)
         stored(du_, b, i, n0, ds * strip.scale, strip, F)
-    add(made[0], b, i, tl.trans(d_mix) * strip.scale, F, F.mix)
+    if F.mix:
+        add(made[0], b, i * chunks + c, tl.trans(d_mix) * strip.scale, F)
 
 
 @triton.jit
-def add(x, b, i, found, F: tl.constexpr, ASKED: tl.constexpr):
-    """Add a matrix (A, A) to the place of this row of a strip."""
-    if ASKED:
-        a = tl.arange(0, F.A)
-        at = place(x, b, i, 0) + a[:, None] * x.n + a[None, :]
-        tl.store(at, tl.load(at) + found)
+def spot(x, b, i, F: tl.constexpr):
+    """Where a matrix of heads (A, A) lies in x (B, …, A, A)."""
+    a = tl.arange(0, F.A)
+    return place(x, b, i, 0) + a[:, None] * x.n + a[None, :]
+
+
+@triton.jit
+def add(x, b, i, found, F: tl.constexpr):
+    """Add a matrix of heads to its place."""
+    at = spot(x, b, i, F)
+    tl.store(at, tl.load(at) + found)
