@@ -76,8 +76,9 @@ def backward(work: Layers, out: Tensor, lse: Tensor, grad: Tensor) -> tuple[Tens
     delta = (out.float() * grad.float()).sum(-1).contiguous()
     dq = torch.zeros_like(q)
     dk, dv = (torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (k, v))
-    room = [q.new_empty(size_of(work)) for _ in range(2)]
-    for piece in pieces(work):
+    some = list(pieces(work))
+    room = [q.new_empty(size_of(some)) for _ in range(2)]
+    for piece in some:
         if piece.strip.keys:
             weights, ds = slopes(work, piece, (grad, lse[..., None], delta[..., None]), room)
             asks = (piece.rows, slice(None), piece.queries)

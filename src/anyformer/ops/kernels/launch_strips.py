@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from math import prod
 from typing import NamedTuple, Protocol
 
@@ -139,7 +140,7 @@ def pieces(work: Stripped, room: int = 0) -> Iterator[Piece]:
     batch, heads, _, channels = work.q.shape
     f, (rows, at) = work.facts, cuts(work, room or ROOM)
     for row in range(0, batch, rows):
-        for first, last in zip(at, at[1:], strict=False):
+        for first, last in pairwise(at):
             low, high = seen(work, first, last)
             strip = Strip(
                 queries=last - first,
@@ -158,6 +159,6 @@ def pieces(work: Stripped, room: int = 0) -> Iterator[Piece]:
             )
 
 
-def size_of(work: Stripped, room: int = 0) -> int:
+def size_of(some: Iterable[Piece]) -> int:
     """Scores of the largest strip, with what fills up its rows."""
-    return max((prod(p.size) for p in pieces(work, room)), default=0)
+    return max((prod(piece.size) for piece in some), default=0)

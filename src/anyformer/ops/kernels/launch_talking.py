@@ -112,9 +112,9 @@ def mixing(work: Talk, kernel: object, given: tuple, piece: Piece) -> None:
     start(kernel, grid, size, *given, piece.strip, work.shape(size, 16), *more)
 
 
-def matrices(work: Talk, room: int, *shape: int) -> Tensor:
+def matrices(work: Talk, some: list[Piece], *shape: int) -> Tensor:
     """Zeros (B, R · C, …) for the queries of any strip and their chunks."""
-    sizes = [(p.size[0], p.size[2] * work.chunks(p)) for p in pieces(work, room)]
+    sizes = [(piece.size[0], piece.size[2] * work.chunks(piece)) for piece in some]
     rows, count = (max((size[i] for size in sizes), default=0) for i in (0, 1))
     return torch.zeros((rows, count, *shape), device=work.q.device)
 
@@ -133,10 +133,10 @@ def forward(work: Talk) -> tuple[Tensor, Tensor]:
     batch, heads, queries, _ = q.shape
     out = q.new_empty(batch, queries, heads, v.shape[-1]).transpose(1, 2)
     lse = q.new_empty((batch, heads, queries), dtype=torch.float32)
-    most = 2 * launch_strips.ROOM  # as much as the backward pass takes, which has two buffers
-    room = q.new_empty(size_of(work, most))
-    some = view(matrices(work, most, 1, power(heads)))
-    for piece in pieces(work, most):
+    parts = list(pieces(work, 2 * launch_strips.ROOM))  # the backward pass has two buffers
+    room = q.new_empty(size_of(parts))
+    some = view(matrices(work, parts, 1, power(heads)))
+    for piece in parts:
         rows = lse[piece.rows, :, piece.queries, None]
         if piece.strip.keys:
             s = piece.within(room)
@@ -199,10 +199,11 @@ def backward(work: Talk, lse: Tensor, grad: Tensor) -> list[Tensor]:
     """The gradients of q, k, v, mix and remix; empty for a matrix that isn't there."""
     q, k, v = work.q, work.k, work.v
     dq, heads = torch.empty_like(q), power(q.shape[1])
-    gradients, room = Gradients(work), [q.new_empty(size_of(work)) for _ in range(2)]
+    gradients, parts = Gradients(work), list(pieces(work))
+    room = [q.new_empty(size_of(parts)) for _ in range(2)]
     asked = (work.mix, work.remix)
-    made = [matrices(work, 0, heads, heads) for _ in range(3)]
-    for piece in pieces(work):
+    made = [matrices(work, parts, heads, heads) for _ in range(3)]
+    for piece in parts:
         s, du = (piece.within(x) for x in room)
         if piece.strip.keys:
             multiplied(work, piece, [(q, k, s), (grad, v, du)])

@@ -3,9 +3,9 @@
 A program has the heads of some keys of one query as columns of its tile, so that mixing is a
 product with a matrix of heads by heads, and what comes out can go into the next product as it is.
 It reads a row twice, the second time backwards: what was read last is near. Rows are taken from the
-last on, since the first were written first. Long rows are cut into chunks, with a program and, for
-what all chunks must know, a kernel of their own. Sums over keys are kept for each of ROWS places, as
-many as the warps have, and joined at the end, so that no thread waits for another meanwhile.
+last on, since the first were written first. Long rows are cut into chunks, with a program each, and
+what all chunks must know has a kernel of its own. Sums over keys are kept for each of ROWS places,
+as many as the warps have, and joined at the end, so that no thread waits for another meanwhile.
 
 Letters: as in `strips`; A heads and N keys of a tile. What is mixed is in units of log 2.
 """
