@@ -44,6 +44,7 @@ CASES = {
         (2, 2), 4, 13, causal=True, window=6, lead=3, talks="mix"
     ),
     "after alone, padding, later": plain((2, 2), 2, start=15, pads="left", talks="remix"),
+    "many heads that share keys": plain((20, 4), 3, after=14, causal=True, start=11),
     "window without persistent keys": plain((2, 2), 4, start=13, after=2, window=4),
 }
 
