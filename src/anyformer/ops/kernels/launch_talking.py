@@ -94,7 +94,7 @@ def multiplied(work: Talk, piece: Piece, pairs: list[tuple[Tensor, Tensor, Tenso
     widths = [x.shape[-1] for x in xs]
     size = work.size("products", max(widths))
     rows, heads, count, wide = piece.size
-    grid = (-(-count // size.m), -(-wide // (size.n * RUN)), rows * heads)
+    grid = (heads, -(-count // size.m), -(-wide // (size.n * RUN)) * rows)
     given = (
         tuple(view(piece.of(x, piece.queries)) for x in xs),
         tuple(view(piece.of(y, piece.keys)) for y in ys),
@@ -172,7 +172,7 @@ class Gradients:
         if piece.strip.keys:
             widths = [x.shape[-1] for x in xs]
             size = work.size("turned", max(widths))
-            grid = (-(-piece.strip.keys // size.n), to[0].shape[0] * to[0].shape[1])
+            grid = (to[0].shape[1], -(-piece.strip.keys // size.n), to[0].shape[0])
             given = (
                 tuple(map(view, slopes)),
                 tuple(view(piece.of(x, piece.queries)) for x in xs),
@@ -213,10 +213,11 @@ def backward(work: Talk, lse: Tensor, grad: Tensor) -> list[Tensor]:
             if work.chunk:
                 mixing(work, meet, (*given, some, keep), piece)
             mixing(work, talk_back, (*given, (first, second), some, keep), piece)
+        gradients.add(piece, [du, s], grad)
+        if piece.strip.keys:
             summed(work, piece, du, k, dq)
         else:
             piece.of(dq, piece.queries).zero_()
-        gradients.add(piece, [du, s], grad)
     heads = q.shape[1]
     mixes = [
         m.sum((0, 1))[:heads, :heads].contiguous() if x.numel() else torch.empty_like(x)

@@ -1,9 +1,10 @@
 """Strips: scores of some queries, of all heads, in a buffer, and the products before and after it.
 
 Letters: B batch, H heads, G key heads, R queries of the strip, K keys that it sees, D head size, M
-and N queries and keys of a tile. Buffers are (B, H, R, W), W being K filled up to whole tiles.
-A block of queries in a row has the same keys there, those that one of them may see, in whole
-tiles; what lies beyond is neither written nor read. So no column of a tile is masked.
+and N queries and keys of a tile, A heads of one that has all. Buffers are (B, H, R, W), W being K
+filled up to whole tiles. A block of queries in a row has the same keys there, those that one of
+them may see, in whole tiles; what lies beyond is neither written nor read. So no column of a tile
+is masked.
 """
 
 from __future__ import annotations
@@ -71,24 +72,28 @@ def span(m, strip, F: tl.constexpr):
 @triton.jit
 def products(xs, ys, made, strip, F: tl.constexpr, RUN: tl.constexpr):
     """made (B, H, R, W) = x (B, H, R, D) · y (B, G, K, D): a program for RUN tiles of keys."""
-    m0, run = tl.program_id(0) * F.M, tl.program_id(1) * (RUN * F.N)
+    wide = (strip.keys + F.even - 1) // F.even * F.even
+    runs = (wide + RUN * F.N - 1) // (RUN * F.N)
+    m0, run, b = tl.program_id(1) * F.M, tl.program_id(2) % runs, tl.program_id(2) // runs
+    run *= RUN * F.N
     low, _ = span(m0, strip, F)
     _, high = span(tl.minimum(m0 + F.M, strip.queries) - 1, strip, F)
     low, high = tl.maximum(low, run), tl.minimum(high, run + RUN * F.N)
-    multiply(xs[0], ys[0], made[0], m0, (low, high), strip, F, F.D, F.BD)
+    multiply(xs[0], ys[0], made[0], (b, m0, low, high), strip, F, F.D, F.BD)
     if F.jobs == 2:
-        multiply(xs[1], ys[1], made[1], m0, (low, high), strip, F, F.E, F.BE)
+        multiply(xs[1], ys[1], made[1], (b, m0, low, high), strip, F, F.E, F.BE)
 
 
 @triton.jit
-def multiply(x_, y_, s_, m0, keys, strip, F: tl.constexpr, D: tl.constexpr, BD: tl.constexpr):
+def multiply(x_, y_, s_, at, strip, F: tl.constexpr, D: tl.constexpr, BD: tl.constexpr):
     """A tile of queries by some tiles of keys."""
-    b, h = tl.program_id(2) // strip.heads, tl.program_id(2) % strip.heads
+    h = tl.program_id(0)
+    b, m0, low, high = at
     m, n = tl.arange(0, F.M), tl.arange(0, F.N)
     there = (m0 + m < strip.queries)[:, None]
     x = rows(x_, place(x_, b, h, m0), strip.queries - m0, F.M, D, BD)
     to = place(s_, b, h, m0) + m[:, None] * s_.n + n[None, :]
-    for n0 in range(keys[0], keys[1], F.N):
+    for n0 in range(low, high, F.N):
         y = rows(y_, place(y_, b, h // strip.group, n0), strip.keys - n0, F.N, D, BD)
         tl.store(to + n0, dot(x, tl.trans(y)).to(s_.at.dtype.element_ty), mask=there)
 
@@ -140,8 +145,8 @@ def turned(made, xs, totals, strip, F: tl.constexpr):
 @triton.jit
 def turn(s_, x_, total_, strip, F: tl.constexpr, D: tl.constexpr, BD: tl.constexpr):
     """A tile of keys of it."""
-    n0, groups = tl.program_id(0) * F.N, strip.heads // strip.group
-    b, g = tl.program_id(1) // groups, tl.program_id(1) % groups
+    g, t, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    n0 = (tl.num_programs(1) - 1 - t if F.chunk else t) * F.N  # in chunks the last were last made
     low, high = asking(n0, strip, F)
     acc = tl.full((F.N, BD), 0.0, tl.float32)
     for j in range(0, strip.group):
@@ -153,3 +158,25 @@ def turn(s_, x_, total_, strip, F: tl.constexpr, D: tl.constexpr, BD: tl.constex
     if F.adds:
         acc += rows(total_, to, strip.keys - n0, F.N, D, BD)
     put(total_, to, strip.keys - n0, acc, F.N, D, BD)
+
+
+@triton.jit
+def heads_of(s_, b, i, n0, strip, F: tl.constexpr):
+    """Where the heads of some keys of one query lie (A, N), and which of them there are."""
+    a, n = tl.arange(0, F.A), tl.arange(0, F.N)
+    at = place(s_, b, 0, i) + n0 + tl.cast(a, tl.int64)[:, None] * s_.h + n[None, :]
+    return at, (a < strip.heads)[:, None]
+
+
+@triton.jit
+def loaded(s_, b, i, n0, strip, F: tl.constexpr):
+    """The heads of some keys of one query, (N, A)."""
+    at, inside = heads_of(s_, b, i, n0, strip, F)
+    return tl.trans(tl.load(at, mask=inside, other=0.0))
+
+
+@triton.jit
+def stored(s_, b, i, n0, value, strip, F: tl.constexpr):
+    """Put numbers (N, A) in their place."""
+    at, inside = heads_of(s_, b, i, n0, strip, F)
+    tl.store(at, tl.trans(value.to(s_.at.dtype.element_ty)), mask=inside)

@@ -2,10 +2,10 @@
 
 A program has the heads of some keys of one query as columns of its tile, so that mixing is a
 product with a matrix of heads by heads, and what comes out can go into the next product as it is.
-It reads a row twice, the second time backwards: what was read last is near. Rows are taken from the
-last on, since the first were written first. Long rows are cut into chunks, with a program each, and
-what all chunks must know has a kernel of its own. Sums over keys are kept for each of ROWS places,
-as many as the warps have, and joined at the end, so that no thread waits for another meanwhile.
+It reads a row twice, the second time backwards: what was read last is near. So is what was written
+last: each kernel begins where the one before ended. Long rows are cut into chunks, with a program
+each, and what all chunks must know has a kernel of its own. Sums over keys are kept for each of
+ROWS places, as many as the warps have, and joined at the end: no thread waits meanwhile.
 
 Letters: as in `strips`; A heads and N keys of a tile. What is mixed is in units of log 2.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.strips import span
+from anyformer.ops.kernels.strips import loaded, span, stored
 from anyformer.ops.kernels.tile import LOG2E, dot, place
 
 LEAST = tl.constexpr(-1e30)  # below all scores: so rows without a key need no case of their own
@@ -28,28 +28,6 @@ def matrix(x, heads, F: tl.constexpr, TURNED: tl.constexpr):
     inside = (row < heads) & (column < heads)
     at = column * heads + row if TURNED else row * heads + column
     return tl.load(x + at, mask=inside, other=0.0)
-
-
-@triton.jit
-def heads_of(s_, b, i, n0, strip, F: tl.constexpr):
-    """Where the heads of some keys of one query lie (A, N), and which of them there are."""
-    a, n = tl.arange(0, F.A), tl.arange(0, F.N)
-    at = place(s_, b, 0, i) + n0 + tl.cast(a, tl.int64)[:, None] * s_.h + n[None, :]
-    return at, (a < strip.heads)[:, None]
-
-
-@triton.jit
-def loaded(s_, b, i, n0, strip, F: tl.constexpr):
-    """The heads of some keys of one query, (N, A)."""
-    at, inside = heads_of(s_, b, i, n0, strip, F)
-    return tl.trans(tl.load(at, mask=inside, other=0.0))
-
-
-@triton.jit
-def stored(s_, b, i, n0, value, strip, F: tl.constexpr):
-    """Put numbers (N, A) in their place."""
-    at, inside = heads_of(s_, b, i, n0, strip, F)
-    tl.store(at, tl.trans(value.to(s_.at.dtype.element_ty)), mask=inside)
 
 
 @triton.jit
@@ -81,13 +59,22 @@ def scored(s, mix, hide, strip, F: tl.constexpr):
 
 
 @triton.jit
-def own(i, strip, F: tl.constexpr):
-    """The keys that a program has of a query's row: all, or a chunk; which, and of how many."""
+def turn(strip, F: tl.constexpr, BACK: tl.constexpr):
+    """Whose turn it is: query, batch row and chunk of keys; BACK: from the last of each on."""
+    i, b, c = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if BACK:
+        i, b = strip.queries - 1 - i, tl.num_programs(1) - 1 - b
+        c = tl.num_programs(2) - 1 - c
+    return i, b, c
+
+
+@triton.jit
+def own(i, c, strip, F: tl.constexpr):
+    """The keys that a program has of a query's row: all, or a chunk."""
     low, high = span(i, strip, F)
-    c = tl.program_id(2)
     if F.chunk:
         low, high = tl.maximum(low, c * F.chunk), tl.minimum(high, (c + 1) * F.chunk)
-    return low, high, c, tl.num_programs(2)
+    return low, high
 
 
 @triton.jit
@@ -112,11 +99,11 @@ def level_of(s_, mix, keep, at, strip, F: tl.constexpr, ROWS: tl.constexpr):
 @triton.jit
 def levels(s_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """The log-sum-exp of a chunk of keys, some (B, R · C, A)."""
-    i, b = strip.queries - 1 - tl.program_id(0), tl.program_id(1)
+    i, b, c = turn(strip, F, True)
     mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
-    low, high, c, chunks = own(i, strip, F)
+    low, high = own(i, c, strip, F)
     level = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
-    tl.store(place(some_, b, i * chunks + c, 0) + tl.arange(0, F.A), level)
+    tl.store(place(some_, b, i * tl.num_programs(2) + c, 0) + tl.arange(0, F.A), level)
 
 
 @triton.jit
@@ -138,13 +125,13 @@ def joined(some_, b, i, chunks, F: tl.constexpr):
 @triton.jit
 def talk(s_, lse_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """Put the weights in place of the scores, both mixed, and write lse (B, H, R)."""
-    i, b = strip.queries - 1 - tl.program_id(0), tl.program_id(1)
+    i, b, c = turn(strip, F, not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
     remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
-    low, high, _, chunks = own(i, strip, F)
+    low, high = own(i, c, strip, F)
     if F.chunk:
-        lse = joined(some_, b, i, chunks, F)
+        lse = joined(some_, b, i, tl.num_programs(2), F)
     else:
         lse = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
     a = tl.arange(0, F.A)
@@ -180,12 +167,12 @@ def lse_of(lse_, b, i, strip, F: tl.constexpr):
 @triton.jit
 def meet(s_, du_, lse_, mixes, some_, keep, strip, F: tl.constexpr):
     """The sums of weights by du over a chunk of keys, some (B, R · C, A, A)."""
-    i, b = strip.queries - 1 - tl.program_id(0), tl.program_id(1)
+    i, b, c = turn(strip, F, True)
     mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
-    low, high, c, chunks = own(i, strip, F)
+    low, high = own(i, c, strip, F)
     lse = lse_of(lse_, b, i, strip, F)
     met = met_of(s_, du_, lse, mix, keep, (b, i, low, high), strip, F)
-    tl.store(spot(some_, b, i * chunks + c, F), met)
+    tl.store(spot(some_, b, i * tl.num_programs(2) + c, F), met)
 
 
 @triton.jit
@@ -196,17 +183,23 @@ def talk_back(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
     The sums of weights by du over a row give remix's gradient, and with remix what softmax takes
     off.
     """
-    i, b = strip.queries - 1 - tl.program_id(0), tl.program_id(1)
+    i, b, c = turn(strip, F, not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
     lse = lse_of(lse_, b, i, strip, F)
-    low, high, c, chunks = own(i, strip, F)
+    low, high = own(i, c, strip, F)
     if F.chunk:
         met = tl.full((F.A, F.A), 0.0, tl.float32)
-        for j in range(0, chunks):
-            met += tl.load(spot(some_, b, i * chunks + j, F))
+        for j in range(0, tl.num_programs(2)):
+            met += tl.load(spot(some_, b, i * tl.num_programs(2) + j, F))
         if F.remix:
-            add(made[1], b, i * chunks + c, tl.load(spot(some_, b, i * chunks + c, F)), F)
+            add(
+                made[1],
+                b,
+                i * tl.num_programs(2) + c,
+                tl.load(spot(some_, b, i * tl.num_programs(2) + c, F)),
+                F,
+            )
     else:
         met = met_of(s_, du_, lse, mix, keep, (b, i, low, high), strip, F)
         if F.remix:
@@ -232,7 +225,7 @@ def talk_back(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
             ds = dot(ds.to(TYPE), away)
         stored(du_, b, i, n0, ds * strip.scale, strip, F)
     if F.mix:
-        add(made[0], b, i * chunks + c, tl.trans(d_mix) * strip.scale, F)
+        add(made[0], b, i * tl.num_programs(2) + c, tl.trans(d_mix) * strip.scale, F)
 
 
 @triton.jit
