@@ -24,13 +24,13 @@ def _tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tiles, blocks of channels and strips, so that there are several."""
     if GPU:
         return
-    from anyformer.ops.kernels import launch_layered, launch_talking
+    from anyformer.ops.kernels import launch_layered, launch_strips
     from anyformer.ops.kernels.launch import Size
 
     small = dict.fromkeys(launch_layered.TILES, Size(16, 16, 4, 1))
     monkeypatch.setattr(launch_layered, "TILES", small)
     monkeypatch.setattr(launch_layered, "CHANNELS", 16)
-    monkeypatch.setattr(launch_talking, "ROOM", 1)
+    monkeypatch.setattr(launch_strips, "ROOM", 1)
 
 
 plain = partial(Case, terms="", size=(12, 12), below=2)
@@ -68,10 +68,10 @@ def test_random_shapes(seed: int) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("seed", range(60))
 def test_random_shapes_on_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from anyformer.ops.kernels import launch_talking
+    from anyformer.ops.kernels import launch_strips
 
     draw = random.Random(seed)
-    monkeypatch.setattr(launch_talking, "ROOM", draw.choice([1 << 14, 1 << 18, 1 << 25]))
+    monkeypatch.setattr(launch_strips, "ROOM", draw.choice([1 << 14, 1 << 18, 1 << 25]))
     case = drawn(draw, most=400, sizes=[8, 16, 40, 64, 80, 128], windows=[0, 0, 30, 150])
     dtype = draw.choice([torch.float32, torch.bfloat16, torch.float16])
     found = gaps(replace(case, dtype=dtype), "layered")
@@ -199,9 +199,9 @@ LONG = 70  # longer than the model is wide
 def test_a_stack_trains_without_a_matrix_of_scores(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from anyformer.ops.kernels import launch_layered, launch_talking
+    from anyformer.ops.kernels import launch_layered, launch_strips
 
-    monkeypatch.setattr(launch_talking, "ROOM", 1)  # strips of 16 queries, on a GPU too
+    monkeypatch.setattr(launch_strips, "ROOM", 1)  # strips of 16 queries, on a GPU too
     squares, dense = Squares(LONG), Squares(LONG)
     monkeypatch.setattr("anyformer.ops.chunked.SCORES", 1)
     for name in ("forward", "backward"):

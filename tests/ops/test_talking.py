@@ -19,16 +19,21 @@ pytest.importorskip("triton", reason="talking: Triton isn't installed")
 
 @pytest.fixture(autouse=True)
 def _tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small tiles, and room for 16 queries in a strip, so that there are several."""
+    """Small tiles, blocks and chunks, and room for 16 queries in a strip: there are several."""
     if GPU:
         return
-    from anyformer.ops.kernels import launch_talking
+    from anyformer.ops.kernels import launch_strips, launch_talking
     from anyformer.ops.kernels.launch import Size
 
-    monkeypatch.setattr(
-        launch_talking, "TILES", dict.fromkeys(launch_talking.TILES, Size(16, 16, 4, 1))
-    )
-    monkeypatch.setattr(launch_talking, "ROOM", 1)
+    small = dict.fromkeys(launch_talking.TILES, Size(16, 16, 4, 1))
+    monkeypatch.setattr(launch_talking, "TILES", small)
+    monkeypatch.setattr(launch_talking, "LONG", {"sums": Size(32, 16, 4, 1)})
+    monkeypatch.setattr(launch_talking, "RUN", 2)
+    monkeypatch.setattr(launch_talking, "CHUNK", 16)
+    monkeypatch.setattr(launch_talking, "CHUNKS", 3)
+    monkeypatch.setattr(launch_strips, "FINE", launch_strips.Grain(16, 16))
+    monkeypatch.setattr(launch_strips, "COARSE", launch_strips.Grain(32, 16))
+    monkeypatch.setattr(launch_strips, "ROOM", 1)
 
 
 plain = partial(Case, terms="", talks="mix remix", size=(8, 8))
@@ -39,6 +44,7 @@ CASES = {
         (2, 2), 4, 13, causal=True, window=6, lead=3, talks="mix"
     ),
     "after alone, padding, later": plain((2, 2), 2, start=15, pads="left", talks="remix"),
+    "many heads that share keys": plain((20, 4), 3, after=14, causal=True, start=11),
     "window without persistent keys": plain((2, 2), 4, start=13, after=2, window=4),
 }
 
@@ -49,13 +55,44 @@ def test_equals_eager(name: str) -> None:
     assert max(found.values()) < 1e-5, found
 
 
+LONG = {
+    "causal, strips": (plain((3, 3), 20, causal=True), 1),
+    "causal": (plain((2, 2), 20, causal=True), 1 << 20),
+    "window, persistent keys": (plain((2, 1), 9, 9, lead=5, window=12, causal=True), 1 << 20),
+    "both sides, padding": (plain((2, 2), 3, after=37, pads="left", talks="mix"), 1 << 20),
+    "later than its window": (plain((2, 2), 8, start=30, window=7, talks="remix"), 1),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_rows_in_chunks_equal_eager(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from anyformer.ops.kernels import launch_strips
+
+    case, room = LONG[name]
+    monkeypatch.setattr(launch_strips, "LONG", 1)
+    monkeypatch.setattr(launch_strips, "ROOM", room)
+    found = gaps(case, "talking")
+    assert max(found.values()) < 1e-5, found
+
+
+def test_a_strip_with_all_queries_writes_gradients_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from anyformer.ops.kernels import launch_strips, launch_talking
+
+    monkeypatch.setattr(launch_strips, "ROOM", 1 << 20)
+    monkeypatch.delattr(launch_talking.Gradients, "summing")
+    found = gaps(plain((2, 1), 9, start=4, after=6, causal=True), "talking")
+    assert max(found.values()) < 1e-5, found
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("seed", range(40))
 def test_random_shapes_on_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from anyformer.ops.kernels import launch_talking
+    from anyformer.ops.kernels import launch_strips, launch_talking
 
     draw = random.Random(seed)
-    monkeypatch.setattr(launch_talking, "ROOM", draw.choice([1 << 14, 1 << 18, 1 << 25]))
+    monkeypatch.setattr(launch_strips, "ROOM", draw.choice([1 << 14, 1 << 18, 1 << 25]))
+    monkeypatch.setattr(launch_strips, "LONG", draw.choice([128, 4096]))
+    monkeypatch.setattr(launch_talking, "CHUNK", draw.choice([128, 256]))
     size = draw.choice([8, 16, 40, 64, 80, 128])
     case = Case(
         heads=draw.choice([(4, 4), (12, 2), (20, 20), (2, 1)]),

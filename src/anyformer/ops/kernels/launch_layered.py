@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from anyformer.ops.kernels.launch import Facts, Size, Work, power, start, view
-from anyformer.ops.kernels.launch_talking import Piece, kept, pieces, size_of
+from anyformer.ops.kernels.launch_strips import Piece, kept, pieces, size_of
 from anyformer.ops.kernels.layered import forward as forward_kernel
 from anyformer.ops.kernels.layered import slopes as slopes_kernel
 from anyformer.ops.kernels.tile import Form
@@ -76,8 +76,9 @@ def backward(work: Layers, out: Tensor, lse: Tensor, grad: Tensor) -> tuple[Tens
     delta = (out.float() * grad.float()).sum(-1).contiguous()
     dq = torch.zeros_like(q)
     dk, dv = (torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (k, v))
-    room = [q.new_empty(size_of(work)) for _ in range(2)]
-    for piece in pieces(work):
+    some = list(pieces(work))
+    room = [q.new_empty(size_of(some)) for _ in range(2)]
+    for piece in some:
         if piece.strip.keys:
             weights, ds = slopes(work, piece, (grad, lse[..., None], delta[..., None]), room)
             asks = (piece.rows, slice(None), piece.queries)
@@ -96,8 +97,7 @@ def slopes(
     k, v = piece.of(work.k, piece.keys), piece.of(work.v, piece.keys)
     batch, heads, count, _ = q.shape
     keys, size = piece.strip.keys, work.size("slopes")
-    wide = keys + -keys % 16  # rows that begin where a GPU reads best
-    made = [r[: batch * heads * count * wide].view(batch, heads, count, wide) for r in room]
+    made = [piece.within(r) for r in room]
     start(
         slopes_kernel, (-(-count // size.m), -(-keys // size.n), batch * heads), size,
         view(q), view(k), view(v), tuple(view(piece.of(x, piece.queries)) for x in grads),

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from anyformer.ops.kernels import launch_strips
 from anyformer.ops.kernels.launch import Facts, Size, power, start, view
-from anyformer.ops.kernels.talking import (
-    Shape,
-    Strip,
-    products,
-    sums,
-    talk,
-    talk_back,
-    turned,
-)
-from anyformer.ops.kernels.tile import View
+from anyformer.ops.kernels.launch_strips import Piece, grain, kept, long_rows, pieces, size_of
+from anyformer.ops.kernels.strips import Shape, products, sums, turned
+from anyformer.ops.kernels.talking import levels, meet, talk, talk_back
 
-ROOM = 1 << 26  # scores of a strip, of all heads: more room, more memory and fewer launches
-ROWS = 128  # queries of a strip where there is room, in steps of 16
+RUN = 8  # tiles of keys of a program that multiplies
 TILES = {  # queries or heads by keys, and how a kernel is compiled, for the least heads
-    "products": Size(64, 128, 4, 1),
-    "sums": Size(32, 64, 4, 3),
-    "turned": Size(64, 64, 4, 2),
-    "talk": Size(16, 256, 4, 2),
-    "talk_back": Size(16, 128, 4, 2),
+    "products": Size(128, 64, 8, 2),
+    "sums": Size(64, 64, 4, 4),
+    "turned": Size(64, 128, 8, 3),
+    "talk": Size(16, 128, 4, 3),
+    "talk_back": Size(16, 128, 4, 3),
 }
+LONG = {"sums": Size(128, 64, 8, 3)}  # where rows are long
+CHUNK = 1024  # keys of a program that mixes, at least, where rows are long
+CHUNKS = 8  # of a row, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,29 +39,47 @@ class Talk:
     scale: float
     facts: Facts
 
+    @property
+    def chunk(self) -> int:
+        """Keys that a program which mixes has; 0: all."""
+        return max(CHUNK, power(-(-self.k.shape[2] // CHUNKS))) if long_rows(self) else 0
+
+    def chunks(self, piece: Piece) -> int:
+        """Programs that mix for each query."""
+        return -(-piece.size[3] // self.chunk) if self.chunk else 1
+
     def size(self, kernel: str, width: int) -> Size:
         """The tiles of a kernel for this type, and rows so wide or heads so many."""
-        size, exact = TILES[kernel], self.q.dtype == torch.float32
+        size = (TILES | LONG if long_rows(self) else TILES)[kernel]
+        exact = self.q.dtype == torch.float32
         mixes = kernel.startswith("talk")
-        more = power(self.q.shape[1]) // 16 if mixes else max(1, power(width) // 128)
+        more = power(self.q.shape[1]) // 16 if mixes else max(1, power(width) // 64)
         more *= 4 if exact and mixes else 2 if exact else 1
         least = 16 if mixes or exact else 32
-        return Size(size.m, max(least, size.n // more), size.warps, 1 if exact else size.stages)
+        n = min(size.n, max(least, size.n // more))
+        return Size(size.m, n, size.warps, 1 if exact else max(1, size.stages - more + 1))
 
-    def shape(self, size: Size, width: int) -> Shape:
+    def shape(self, size: Size, *widths: int, adds: bool = False) -> Shape:
         """What a kernel with such tiles is compiled for, where rows are so wide."""
-        f = self.facts
+        f, wide, fine = self.facts, (*widths, *widths), grain(self)
         return Shape(
             M=size.m,
             N=size.n,
-            D=width,
-            BD=power(width),
+            D=wide[0],
+            E=wide[1],
+            BD=power(wide[0]),
+            BE=power(wide[1]),
             A=power(self.q.shape[1]),
+            block=fine.block,
+            even=fine.even,
             causal=bool(f.causal),
             window=f.width > 0,
             pads=self.keep.numel() > 0,
             mix=self.mix.numel() > 0,
             remix=self.remix.numel() > 0,
+            jobs=len(widths),
+            adds=adds,
+            chunk=self.chunk,
         )
 
     def mixes(self) -> tuple[Tensor, Tensor]:
@@ -76,126 +88,35 @@ class Talk:
         return there, self.remix if self.remix.numel() else there
 
 
-class Stripped(Protocol):
-    """A call that runs in strips: q (B, H, Q, D), k (B, G, K, D) and its numbers."""
-
-    @property
-    def q(self) -> Tensor:
-        """Queries."""
-        ...
-
-    @property
-    def k(self) -> Tensor:
-        """Keys."""
-        ...
-
-    @property
-    def scale(self) -> float:
-        """What scores are multiplied by."""
-        ...
-
-    @property
-    def facts(self) -> Facts:
-        """Where queries stand, and the mask."""
-        ...
-
-
-def kept(keep: Tensor, rows: slice) -> View:
-    """Keys to keep of some batch rows."""
-    keep = keep[rows] if keep.shape[0] > 1 else keep
-    return View(keep, keep.stride(0) if keep.shape[0] > 1 else 0, 0, 1)
-
-
-class Piece(NamedTuple):
-    """Batch rows, queries and keys of a strip, and its numbers."""
-
-    rows: slice
-    queries: slice
-    keys: slice
-    strip: Strip
-
-    def of(self, x: Tensor, axis: slice) -> Tensor:
-        """The rows of x (B, H, N, D) that it has."""
-        return x[self.rows, :, axis]
-
-
-def step(work: Stripped) -> tuple[int, int]:
-    """Batch rows and queries of a strip."""
-    batch, heads, queries, _ = work.q.shape
-    each = heads * work.k.shape[2]
-    rows = max(1, min(batch, ROOM // (each * min(ROWS, queries))))
-    return rows, max(16, min(queries, ROOM // (each * rows)) // 16 * 16)
-
-
-def pieces(work: Stripped) -> Iterator[Piece]:
-    """The strips of a call, in order; each has the keys that one of its queries may see."""
-    (batch, heads, queries, _), keys = work.q.shape, work.k.shape[2]
-    f, (rows, count) = work.facts, step(work)
-    for row in range(0, batch, rows):
-        for first in range(0, queries, count):
-            last = min(first + count, queries)
-            low, high = 0, keys
-            if f.causal:
-                high = min(high, f.lead + f.start + last)
-            if f.width:
-                high = min(high, f.lead + f.start + last - 1 + f.width)
-                low = 0 if f.lead else max(0, f.start + first - f.width + 1)
-            strip = Strip(
-                queries=last - first,
-                keys=max(high, low) - low,
-                first=f.start + first,
-                low=low - f.lead,
-                width=f.width,
-                heads=heads,
-                group=heads // work.k.shape[1],
-                scale=work.scale,
-                channels=work.q.shape[3],
-            )
-            yield Piece(slice(row, row + rows), slice(first, last), slice(low, high), strip)
-
-
-def product(work: Talk, piece: Piece, x: Tensor, y: Tensor, room: Tensor) -> Tensor:
-    """x · y of a strip's queries and keys, (B, H, R, K), in a buffer."""
-    x, y = piece.of(x, piece.queries), piece.of(y, piece.keys)
-    batch, heads, count, width = x.shape
-    keys = piece.strip.keys
-    wide = keys + -keys % 16  # rows that begin where a GPU reads best
-    s = room[: batch * heads * count * wide].view(batch, heads, count, wide)[..., :keys]
-    size = work.size("products", width)
-    grid = (-(-count // size.m), -(-keys // size.n), batch * heads)
-    given = (view(x), view(y), view(s), piece.strip)
-    start(products, grid, size, *given, work.shape(size, width))
-    return s
-
-
-def forward(work: Talk) -> tuple[Tensor, Tensor]:
-    """out (B, H, Q, E) and the log-sum-exp of each row, (B, H, Q), in units of log 2."""
-    q, v = work.q, work.v
-    batch, heads, queries, _ = q.shape
-    out = q.new_zeros(batch, queries, heads, v.shape[-1]).transpose(1, 2)
-    lse = q.new_full((batch, heads, queries), float("inf"), dtype=torch.float32)
-    room = q.new_empty(size_of(work))
-    for piece in pieces(work):
-        if piece.strip.keys:
-            s = product(work, piece, q, work.k, room)
-            rows = view(lse[piece.rows, :, piece.queries, None])
-            keep = kept(work.keep, piece.rows)
-            mixing(work, talk, (view(s), rows, work.mixes(), keep), piece)
-            summed(work, piece, s, v, out)
-    return out, lse
-
-
-def size_of(work: Stripped) -> int:
-    """Scores of the largest strip, with what fills up its rows."""
-    (rows, count), keys = step(work), work.k.shape[2]
-    return rows * work.q.shape[1] * count * (keys + -keys % 16)
+def multiplied(work: Talk, piece: Piece, pairs: list[tuple[Tensor, Tensor, Tensor]]) -> None:
+    """Fill s (B, H, R, W) of each (x, y, s) with x · y of a strip's queries and keys."""
+    xs, ys, made = zip(*pairs, strict=True)
+    widths = [x.shape[-1] for x in xs]
+    size = work.size("products", max(widths))
+    rows, heads, count, wide = piece.size
+    grid = (heads, -(-count // size.m), -(-wide // (size.n * RUN)) * rows)
+    given = (
+        tuple(view(piece.of(x, piece.queries)) for x in xs),
+        tuple(view(piece.of(y, piece.keys)) for y in ys),
+        tuple(map(view, made)),
+    )
+    start(products, grid, size, *given, piece.strip, work.shape(size, *widths), RUN)
 
 
 def mixing(work: Talk, kernel: object, given: tuple, piece: Piece) -> None:
-    """Launch a kernel that mixes: a program for each query of a strip."""
-    name = "talk" if kernel is talk else "talk_back"
-    rows, size = given[0].at.shape[0], work.size(name, 16)
-    start(kernel, (piece.strip.queries, rows), size, *given, piece.strip, work.shape(size, 16))
+    """Launch a kernel that mixes: a program for each query of a strip and chunk of its keys."""
+    back = kernel in (meet, talk_back)
+    size = work.size("talk_back" if back else "talk", 16)
+    grid = (piece.strip.queries, piece.size[0], work.chunks(piece))
+    more = () if back else (min(size.n, 16 * size.warps),)
+    start(kernel, grid, size, *given, piece.strip, work.shape(size, 16), *more)
+
+
+def matrices(work: Talk, some: list[Piece], *shape: int) -> Tensor:
+    """Zeros (B, R · C, …) for the queries of any strip and their chunks."""
+    sizes = [(piece.size[0], piece.size[2] * work.chunks(piece)) for piece in some]
+    rows, count = (max((size[i] for size in sizes), default=0) for i in (0, 1))
+    return torch.zeros((rows, count, *shape), device=work.q.device)
 
 
 def summed(work: Talk, piece: Piece, s: Tensor, y: Tensor, out: Tensor) -> None:
@@ -206,39 +127,100 @@ def summed(work: Talk, piece: Piece, s: Tensor, y: Tensor, out: Tensor) -> None:
     start(sums, grid, size, *given, piece.strip, work.shape(size, y.shape[-1]))
 
 
+def forward(work: Talk) -> tuple[Tensor, Tensor]:
+    """out (B, H, Q, E) and the log-sum-exp of each row, (B, H, Q), in units of log 2."""
+    q, v = work.q, work.v
+    batch, heads, queries, _ = q.shape
+    out = q.new_empty(batch, queries, heads, v.shape[-1]).transpose(1, 2)
+    lse = q.new_empty((batch, heads, queries), dtype=torch.float32)
+    parts = list(pieces(work, 2 * launch_strips.ROOM))  # the backward pass has two buffers
+    room = q.new_empty(size_of(parts))
+    some = view(matrices(work, parts, 1, power(heads)))
+    for piece in parts:
+        rows = lse[piece.rows, :, piece.queries, None]
+        if piece.strip.keys:
+            s = piece.within(room)
+            multiplied(work, piece, [(q, work.k, s)])
+            keep = kept(work.keep, piece.rows)
+            if work.chunk:
+                mixing(work, levels, (view(s), some, work.mixes(), keep), piece)
+            mixing(work, talk, (view(s), view(rows), some, work.mixes(), keep), piece)
+            summed(work, piece, s, v, out)
+        else:
+            rows.fill_(float("inf"))
+            piece.of(out, piece.queries).zero_()
+    return out, lse
+
+
+class Gradients:
+    """Gradients of k and v: written at once, or summed in float32 for some batch rows at a time."""
+
+    def __init__(self, work: Talk):
+        self.work, self.made = work, [torch.empty_like(x) for x in (work.k, work.v)]
+        self.sums: list[Tensor] = []
+
+    def add(self, piece: Piece, slopes: list[Tensor], grad: Tensor) -> None:
+        """What a strip's slopes of scores and its weights give."""
+        work, xs = self.work, (self.work.q, grad)
+        to = [x[piece.rows] for x in self.made]
+        if piece.alone:
+            for x in to:
+                x[:, :, : piece.keys.start] = 0
+                x[:, :, piece.keys.stop :] = 0
+        else:
+            to = self.summing(piece)
+        if piece.strip.keys:
+            widths = [x.shape[-1] for x in xs]
+            size = work.size("turned", max(widths))
+            grid = (to[0].shape[1], -(-piece.strip.keys // size.n), to[0].shape[0])
+            given = (
+                tuple(map(view, slopes)),
+                tuple(view(piece.of(x, piece.queries)) for x in xs),
+                tuple(view(x[:, :, piece.keys]) for x in to),
+            )
+            shape = work.shape(size, *widths, adds=not piece.alone)
+            start(turned, grid, size, *given, piece.strip, shape)
+        if not piece.alone and piece.queries.stop == work.q.shape[2]:
+            for x, total in zip(self.made, to, strict=True):
+                x[piece.rows] = total
+
+    def summing(self, piece: Piece) -> list[Tensor]:
+        """Sums of some batch rows, from 0 on where a strip is their first."""
+        if not self.sums:
+            rows = [x[piece.rows] for x in self.made]
+            self.sums = [torch.empty(x.shape, dtype=torch.float32, device=x.device) for x in rows]
+        if piece.queries.start == 0:
+            for x in self.sums:
+                x.zero_()
+        return self.sums
+
+
 def backward(work: Talk, lse: Tensor, grad: Tensor) -> list[Tensor]:
     """The gradients of q, k, v, mix and remix; empty for a matrix that isn't there."""
     q, k, v = work.q, work.k, work.v
-    dq = torch.zeros_like(q)
-    dk, dv = (torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (k, v))
-    room = [q.new_empty(size_of(work)) for _ in range(2)]
-    rows, count = step(work)
-    heads = power(q.shape[1])
-    made = [
-        torch.zeros((rows, count, heads, heads) if x.numel() else (1, 1, 1, 1), device=q.device)
-        for x in (work.mix, work.remix)
-    ]
-    for piece in pieces(work):
+    dq, heads = torch.empty_like(q), power(q.shape[1])
+    gradients, parts = Gradients(work), list(pieces(work))
+    room = [q.new_empty(size_of(parts)) for _ in range(2)]
+    asked = (work.mix, work.remix)
+    made = [matrices(work, parts, heads, heads) for _ in range(3)]
+    for piece in parts:
+        s, du = (piece.within(x) for x in room)
         if piece.strip.keys:
-            s = product(work, piece, q, k, room[0])
-            du = product(work, piece, grad, v, room[1])
+            multiplied(work, piece, [(q, k, s), (grad, v, du)])
             level = view(lse[piece.rows, :, piece.queries, None])
-            rest = (work.mixes(), tuple(map(view, made)), kept(work.keep, piece.rows))
-            mixing(work, talk_back, (view(s), view(du), level, *rest), piece)
+            given, keep = (view(s), view(du), level, work.mixes()), kept(work.keep, piece.rows)
+            first, second, *_, some = map(view, made)
+            if work.chunk:
+                mixing(work, meet, (*given, some, keep), piece)
+            mixing(work, talk_back, (*given, (first, second), some, keep), piece)
+        gradients.add(piece, [du, s], grad)
+        if piece.strip.keys:
             summed(work, piece, du, k, dq)
-            added(work, piece, s, grad, dv)
-            added(work, piece, du, q, dk)
-    count = q.shape[1]
+        else:
+            piece.of(dq, piece.queries).zero_()
+    heads = q.shape[1]
     mixes = [
-        m.sum((0, 1))[:count, :count].contiguous() if x.numel() else torch.empty_like(x)
-        for m, x in zip(made, (work.mix, work.remix), strict=True)
+        m.sum((0, 1))[:heads, :heads].contiguous() if x.numel() else torch.empty_like(x)
+        for m, x in zip(made[:2], asked, strict=True)
     ]
-    return [dq, dk.to(k.dtype), dv.to(v.dtype), *mixes]
-
-
-def added(work: Talk, piece: Piece, s: Tensor, x: Tensor, total: Tensor) -> None:
-    """Add to the keys of a strip the rows of x, summed by s turned round."""
-    size, to = work.size("turned", x.shape[-1]), piece.of(total, piece.keys)
-    grid = (-(-piece.strip.keys // size.n), to.shape[0] * to.shape[1])
-    given = (view(s), view(piece.of(x, piece.queries)), view(to))
-    start(turned, grid, size, *given, piece.strip, work.shape(size, x.shape[-1]))
+    return [dq, *gradients.made, *mixes]

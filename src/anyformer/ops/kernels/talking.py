@@ -1,99 +1,24 @@
 """Heads that talk: kernels over a strip of queries whose scores lie in a buffer, all heads at once.
 
-A program that mixes has the heads of some keys of one query as rows of its tile, so that mixing is
-a product with a matrix of heads by heads. The other kernels are the products before and after.
+A program has the heads of some keys of one query as columns of its tile, so that mixing is a
+product with a matrix of heads by heads, and what comes out can go into the next product as it is.
+It reads a row twice, the second time backwards: what was read last is near. So is what was written
+last: each kernel begins where the one before ended. Long rows are cut into chunks, with a program
+each, and what all chunks must know has a kernel of its own. Sums over keys are kept for each of
+ROWS places, as many as the warps have, and joined at the end: no thread waits meanwhile.
 
-Letters: B batch, H heads, G key heads, R queries of the strip, K keys that it sees, D head size;
-A heads and N keys of a tile that mixes, M and N queries and keys of the others. Buffers are
-(B, H, R, K); what is mixed is in units of log 2.
+Letters: as in `strips`; A heads and N keys of a tile. What is mixed is in units of log 2.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.tile import LOG2E, dot, place, put, rows
+from anyformer.ops.kernels.strips import loaded, span, stored
+from anyformer.ops.kernels.tile import LOG2E, dot, place
 
-
-class Strip(NamedTuple):
-    """Numbers of one strip: its queries and keys, and where they stand."""
-
-    queries: int
-    keys: int
-    first: int  # position of the first query, and of the first key: persistent ones are below 0
-    low: int
-    width: int  # of the window
-    heads: int
-    group: int  # query heads for each key head
-    scale: float
-    channels: int  # of q and k
-
-
-class Shape(NamedTuple):
-    """What a kernel is compiled for: sizes of its tiles, and what the plan has."""
-
-    M: int
-    N: int
-    D: int
-    BD: int
-    A: int
-    causal: bool
-    window: bool
-    pads: bool
-    mix: bool
-    remix: bool
-
-
-@triton.jit
-def products(x_, y_, s_, strip, F: tl.constexpr):
-    """s (B, H, R, K) = x (B, H, R, D) · y (B, G, K, D)."""
-    m0, n0, bh = tl.program_id(0) * F.M, tl.program_id(1) * F.N, tl.program_id(2)
-    b, h = bh // strip.heads, bh % strip.heads
-    x = rows(x_, place(x_, b, h, m0), strip.queries - m0, F.M, F.D, F.BD)
-    y = rows(y_, place(y_, b, h // strip.group, n0), strip.keys - n0, F.N, F.D, F.BD)
-    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
-    inside = (m0 + m < strip.queries)[:, None] & (n0 + n < strip.keys)[None, :]
-    at = place(s_, b, h, m0) + m[:, None] * s_.n + n0 + n[None, :]
-    tl.store(at, dot(x, tl.trans(y)).to(s_.at.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def tile_of(s_, b, h, m0, n0, strip, F: tl.constexpr):
-    """A tile (M, N) of a buffer; 0 beyond its ends."""
-    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
-    inside = (m0 + m < strip.queries)[:, None] & (n0 + n < strip.keys)[None, :]
-    return tl.load(
-        place(s_, b, h, m0) + m[:, None] * s_.n + n0 + n[None, :], mask=inside, other=0.0
-    )
-
-
-@triton.jit
-def sums(s_, y_, out_, strip, F: tl.constexpr):
-    """out (B, H, R, D): rows of y (B, G, K, D) summed by s."""
-    m0, bh = tl.program_id(0) * F.M, tl.program_id(1)
-    b, h = bh // strip.heads, bh % strip.heads
-    acc = tl.full((F.M, F.BD), 0.0, tl.float32)
-    for n0 in range(0, strip.keys, F.N):
-        y = rows(y_, place(y_, b, h // strip.group, n0), strip.keys - n0, F.N, F.D, F.BD)
-        acc += dot(tile_of(s_, b, h, m0, n0, strip, F), y)
-    put(out_, place(out_, b, h, m0), strip.queries - m0, acc, F.M, F.D, F.BD)
-
-
-@triton.jit
-def turned(s_, x_, total_, strip, F: tl.constexpr):
-    """Add to total (B, G, K, D) the rows of x (B, H, R, D), summed by s turned round."""
-    n0, bg = tl.program_id(0) * F.N, tl.program_id(1)
-    b, g = bg // (strip.heads // strip.group), bg % (strip.heads // strip.group)
-    acc = rows(total_, place(total_, b, g, n0), strip.keys - n0, F.N, F.D, F.BD)
-    for i in range(0, strip.group):
-        h = g * strip.group + i
-        for m0 in range(0, strip.queries, F.M):
-            x = rows(x_, place(x_, b, h, m0), strip.queries - m0, F.M, F.D, F.BD)
-            acc += dot(tl.trans(tile_of(s_, b, h, m0, n0, strip, F)), x)
-    put(total_, place(total_, b, g, n0), strip.keys - n0, acc, F.N, F.D, F.BD)
+LEAST = tl.constexpr(-1e30)  # below all scores: so rows without a key need no case of their own
 
 
 @triton.jit
@@ -106,121 +31,212 @@ def matrix(x, heads, F: tl.constexpr, TURNED: tl.constexpr):
 
 
 @triton.jit
-def blend(a, b, x_):
-    """A product of tiles of heads, more exact than the numbers of 16 bits that x may have."""
-    if x_.at.dtype.element_ty == tl.float32:
-        found = tl.dot(a, b, input_precision="ieee")
-    else:
-        found = tl.dot(a, b, input_precision="tf32")
-    return found
-
-
-@triton.jit
-def heads_of(s_, b, i, n0, strip, F: tl.constexpr):
-    """Where the heads of some keys of one query lie (A, N), and which of them there are."""
-    a, n = tl.arange(0, F.A), n0 + tl.arange(0, F.N)
-    inside = (a < strip.heads)[:, None] & (n < strip.keys)[None, :]
-    at = place(s_, b, 0, i) + tl.cast(a, tl.int64)[:, None] * s_.h + n[None, :]
-    return at, inside
-
-
-@triton.jit
-def loaded(s_, b, i, n0, strip, F: tl.constexpr):
-    """The heads of some keys of one query, (A, N) in float32."""
-    at, inside = heads_of(s_, b, i, n0, strip, F)
-    return tl.load(at, mask=inside, other=0.0).to(tl.float32)
-
-
-@triton.jit
-def stored(s_, b, i, n0, value, strip, F: tl.constexpr):
-    """Put numbers in their place."""
-    at, inside = heads_of(s_, b, i, n0, strip, F)
-    tl.store(at, value.to(s_.at.dtype.element_ty), mask=inside)
-
-
-@triton.jit
-def scored(s, s_, mix, keep, at, strip, F: tl.constexpr):
-    """The mixed scores (A, N) in units of log 2, -inf where a key isn't seen."""
-    b, i, n0 = at
-    t = blend(mix, s, s_) if F.mix else s
-    n = n0 + tl.arange(0, F.N)
-    p = strip.low + n
-    seen = (n < strip.keys) & (p == p)
+def unseen(keep, b, i, n0, strip, F: tl.constexpr):
+    """0 for keys that a query sees, -inf for others, (N,)."""
+    n, last = n0 + tl.arange(0, F.N), strip.keys
+    lead = tl.minimum(-strip.low, strip.keys)  # so many are persistent: all see them
     if F.causal:
-        seen = seen & (p <= strip.first + i)
+        last = tl.minimum(last, strip.first + i + 1 - strip.low)
     if F.window:
-        away = p - strip.first - i
-        seen = seen & (away < strip.width) & (away > -strip.width)
+        last = tl.minimum(last, strip.first + i + strip.width - strip.low)
+    seen = n < tl.maximum(last, lead)
+    if F.window:
+        seen = seen & (n > strip.first + i - strip.width - strip.low)
     if F.pads:
-        there = tl.load(keep.at + b * keep.b + p, mask=(p >= 0) & (n < strip.keys), other=0)
-        seen = seen & (there != 0)
-    seen = seen | ((p < 0) & (n < strip.keys))
-    return tl.where(seen[None, :], t * (strip.scale * LOG2E), float("-inf"))
+        p = strip.low + n
+        kept = tl.load(keep.at + b * keep.b + p, mask=(p >= 0) & (n < strip.keys), other=0)
+        seen = seen & (kept != 0)
+    if F.window or F.pads:
+        seen = seen | (n < lead)
+    return tl.where(seen, 0.0, float("-inf"))
 
 
 @triton.jit
-def talk(s_, lse_, mixes, keep, strip, F: tl.constexpr):
-    """Put the weights in place of the scores, both mixed, and write lse (B, H, R)."""
-    i, b = tl.program_id(0), tl.program_id(1)
-    mix = matrix(mixes[0], strip.heads, F, True)
-    remix = matrix(mixes[1], strip.heads, F, True)
-    top = tl.full((F.A,), float("-inf"), tl.float32)
+def scored(s, mix, hide, strip, F: tl.constexpr):
+    """The mixed scores (N, A) in units of log 2, -inf where a key isn't seen."""
+    t = dot(s, mix) if F.mix else s.to(tl.float32)
+    return t * (strip.scale * LOG2E) + hide[:, None]
+
+
+@triton.jit
+def turn(strip, F: tl.constexpr, BACK: tl.constexpr):
+    """Whose turn it is: query, batch row and chunk of keys; BACK: from the last of each on."""
+    i, b, c = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    if BACK:
+        i, b = strip.queries - 1 - i, tl.num_programs(1) - 1 - b
+        c = tl.num_programs(2) - 1 - c
+    return i, b, c
+
+
+@triton.jit
+def own(i, c, strip, F: tl.constexpr):
+    """The keys that a program has of a query's row: all, or a chunk."""
+    low, high = span(i, strip, F)
+    if F.chunk:
+        low, high = tl.maximum(low, c * F.chunk), tl.minimum(high, (c + 1) * F.chunk)
+    return low, high
+
+
+@triton.jit
+def level_of(s_, mix, keep, at, strip, F: tl.constexpr, ROWS: tl.constexpr):
+    """The log-sum-exp of a query's mixed scores (A,), inf where no key is seen."""
+    b, i, low, high = at
+    top = tl.full((ROWS, F.A), LEAST, tl.float32)
+    total = tl.full((ROWS, F.A), 0.0, tl.float32)
+    for n0 in range(low, high, F.N):
+        hide = unseen(keep, b, i, n0, strip, F)
+        t = scored(loaded(s_, b, i, n0, strip, F), mix, hide, strip, F)
+        t = tl.reshape(t, (F.N // ROWS, ROWS, F.A))
+        new = tl.maximum(top, tl.max(t, 0))
+        total = total * tl.exp2(top - new) + tl.sum(tl.exp2(t - new[None, :, :]), 0)
+        top = new
+    best = tl.max(top, 0)
+    total = tl.sum(total * tl.exp2(top - best[None, :]), 0)
+    none = total == 0
+    return tl.where(none, float("inf"), best + tl.log2(tl.where(none, 1.0, total)))
+
+
+@triton.jit
+def levels(s_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
+    """The log-sum-exp of a chunk of keys, some (B, R · C, A)."""
+    i, b, c = turn(strip, F, True)
+    mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
+    low, high = own(i, c, strip, F)
+    level = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
+    tl.store(place(some_, b, i * tl.num_programs(2) + c, 0) + tl.arange(0, F.A), level)
+
+
+@triton.jit
+def joined(some_, b, i, chunks, F: tl.constexpr):
+    """The log-sum-exp of all chunks (A,): one that is inf has no keys."""
+    at = place(some_, b, i * chunks, 0) + tl.arange(0, F.A)
+    top = tl.full((F.A,), LEAST, tl.float32)
     total = tl.full((F.A,), 0.0, tl.float32)
-    for n0 in range(0, strip.keys, F.N):
-        s = loaded(s_, b, i, n0, strip, F)
-        t = scored(s, s_, mix, keep, (b, i, n0), strip, F)
-        new = tl.maximum(top, tl.max(t, 1))
-        safe = tl.where(new == float("-inf"), 0.0, new)
-        total = total * tl.exp2(top - safe) + tl.sum(tl.exp2(t - safe[:, None]), 1)
+    for c in range(0, chunks):
+        level = tl.load(at + c * some_.h)
+        level = tl.where(level == float("inf"), float("-inf"), level)
+        new = tl.maximum(top, level)
+        total = total * tl.exp2(top - new) + tl.exp2(level - new)
         top = new
     none = total == 0
-    lse = tl.where(none, float("inf"), top + tl.log2(tl.where(none, 1.0, total)))
+    return tl.where(none, float("inf"), top + tl.log2(tl.where(none, 1.0, total)))
+
+
+@triton.jit
+def talk(s_, lse_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
+    """Put the weights in place of the scores, both mixed, and write lse (B, H, R)."""
+    i, b, c = turn(strip, F, not F.chunk)
+    TYPE: tl.constexpr = s_.at.dtype.element_ty
+    mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
+    remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
+    low, high = own(i, c, strip, F)
+    if F.chunk:
+        lse = joined(some_, b, i, tl.num_programs(2), F)
+    else:
+        lse = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
     a = tl.arange(0, F.A)
     tl.store(place(lse_, b, 0, i) + a * lse_.h, lse, mask=a < strip.heads)
-    for n0 in range(0, strip.keys, F.N):
-        s = loaded(s_, b, i, n0, strip, F)
-        w = tl.exp2(scored(s, s_, mix, keep, (b, i, n0), strip, F) - lse[:, None])
-        stored(s_, b, i, n0, blend(remix, w, s_) if F.remix else w, strip, F)
+    for past in range(low, high, F.N):
+        n0 = low + high - F.N - past
+        hide = unseen(keep, b, i, n0, strip, F)
+        w = scored(loaded(s_, b, i, n0, strip, F), mix, hide, strip, F)
+        w = tl.exp2(w - lse[None, :])
+        stored(s_, b, i, n0, dot(w.to(TYPE), remix) if F.remix else w, strip, F)
 
 
 @triton.jit
-def talk_back(s_, du_, lse_, mixes, made, keep, strip, F: tl.constexpr):
+def met_of(s_, du_, lse, mix, keep, at, strip, F: tl.constexpr):
+    """Sums of weights by du over keys (A, A): heads before remix by heads after it."""
+    b, i, low, high = at
+    met = tl.full((F.A, F.A), 0.0, tl.float32)
+    for n0 in range(low, high, F.N):
+        hide = unseen(keep, b, i, n0, strip, F)
+        w = scored(loaded(s_, b, i, n0, strip, F), mix, hide, strip, F)
+        w = tl.exp2(w - lse[None, :]).to(s_.at.dtype.element_ty)
+        met += dot(tl.trans(w), loaded(du_, b, i, n0, strip, F))
+    return met
+
+
+@triton.jit
+def lse_of(lse_, b, i, strip, F: tl.constexpr):
+    """The log-sum-exp of a query (A,); inf beyond the heads."""
+    a = tl.arange(0, F.A)
+    return tl.load(place(lse_, b, 0, i) + a * lse_.h, mask=a < strip.heads, other=float("inf"))
+
+
+@triton.jit
+def meet(s_, du_, lse_, mixes, some_, keep, strip, F: tl.constexpr):
+    """The sums of weights by du over a chunk of keys, some (B, R · C, A, A)."""
+    i, b, c = turn(strip, F, True)
+    mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
+    low, high = own(i, c, strip, F)
+    lse = lse_of(lse_, b, i, strip, F)
+    met = met_of(s_, du_, lse, mix, keep, (b, i, low, high), strip, F)
+    tl.store(spot(some_, b, i * tl.num_programs(2) + c, F), met)
+
+
+@triton.jit
+def talk_back(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
     """Put the mixed weights in place of the scores, and in du's the gradient of the scores.
 
-    made: sums (B, R, A, A) for the gradients of mix and remix, to which this strip's are added.
+    made: sums (B, R · C, A, A) for the gradients of mix and remix, to which this strip's are added.
+    The sums of weights by du over a row give remix's gradient, and with remix what softmax takes
+    off.
     """
-    i, b = tl.program_id(0), tl.program_id(1)
-    mix = matrix(mixes[0], strip.heads, F, True)
-    remix = matrix(mixes[1], strip.heads, F, False)
-    a = tl.arange(0, F.A)
-    lse = tl.load(place(lse_, b, 0, i) + a * lse_.h, mask=a < strip.heads, other=float("inf"))
-    delta = tl.full((F.A,), 0.0, tl.float32)
-    for n0 in range(0, strip.keys, F.N):
-        s, du = loaded(s_, b, i, n0, strip, F), loaded(du_, b, i, n0, strip, F)
-        w = tl.exp2(scored(s, s_, mix, keep, (b, i, n0), strip, F) - lse[:, None])
-        delta += tl.sum(w * (blend(remix, du, s_) if F.remix else du), 1)
-    d_mix = tl.full((F.A, F.A), 0.0, tl.float32)
-    d_remix = tl.full((F.A, F.A), 0.0, tl.float32)
-    for n0 in range(0, strip.keys, F.N):
-        s, du = loaded(s_, b, i, n0, strip, F), loaded(du_, b, i, n0, strip, F)
-        w = tl.exp2(scored(s, s_, mix, keep, (b, i, n0), strip, F) - lse[:, None])
-        ds = w * ((blend(remix, du, s_) if F.remix else du) - delta[:, None])
+    i, b, c = turn(strip, F, not F.chunk)
+    TYPE: tl.constexpr = s_.at.dtype.element_ty
+    mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
+    lse = lse_of(lse_, b, i, strip, F)
+    low, high = own(i, c, strip, F)
+    if F.chunk:
+        met = tl.full((F.A, F.A), 0.0, tl.float32)
+        for j in range(0, tl.num_programs(2)):
+            met += tl.load(spot(some_, b, i * tl.num_programs(2) + j, F))
         if F.remix:
-            d_remix += blend(w, tl.trans(du), s_)
-            w = blend(tl.trans(remix), w, s_)
+            add(
+                made[1],
+                b,
+                i * tl.num_programs(2) + c,
+                tl.load(spot(some_, b, i * tl.num_programs(2) + c, F)),
+                F,
+            )
+    else:
+        met = met_of(s_, du_, lse, mix, keep, (b, i, low, high), strip, F)
+        if F.remix:
+            add(made[1], b, i, met, F)
+    if F.remix:
+        delta = tl.sum(met * matrix(mixes[1], strip.heads, F, False), 1)
+    else:
+        a = tl.arange(0, F.A)
+        delta = tl.sum(tl.where(a[:, None] == a[None, :], met, 0.0), 1)
+    remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
+    back = matrix(mixes[1], strip.heads, F, True).to(TYPE)
+    away = matrix(mixes[0], strip.heads, F, True).to(TYPE)
+    d_mix = tl.full((F.A, F.A), 0.0, tl.float32)
+    for past in range(low, high, F.N):
+        n0 = low + high - F.N - past
+        hide = unseen(keep, b, i, n0, strip, F)
+        s, du = loaded(s_, b, i, n0, strip, F), loaded(du_, b, i, n0, strip, F)
+        w = tl.exp2(scored(s, mix, hide, strip, F) - lse[None, :])
+        stored(s_, b, i, n0, dot(w.to(TYPE), remix) if F.remix else w, strip, F)
+        ds = w * ((dot(du, back) if F.remix else du.to(tl.float32)) - delta[None, :])
         if F.mix:
-            d_mix += blend(s, tl.trans(ds), s_)
-            ds = blend(tl.trans(mix), ds, s_)
-        stored(s_, b, i, n0, w, strip, F)
+            d_mix += dot(tl.trans(ds.to(TYPE)), s)
+            ds = dot(ds.to(TYPE), away)
         stored(du_, b, i, n0, ds * strip.scale, strip, F)
-    add(made[0], b, i, d_mix * strip.scale, F, F.mix)
-    add(made[1], b, i, d_remix, F, F.remix)
+    if F.mix:
+        add(made[0], b, i * tl.num_programs(2) + c, tl.trans(d_mix) * strip.scale, F)
 
 
 @triton.jit
-def add(x, b, i, found, F: tl.constexpr, ASKED: tl.constexpr):
-    """Add a matrix (A, A) to the place of this row of a strip."""
-    if ASKED:
-        a = tl.arange(0, F.A)
-        at = place(x, b, i, 0) + a[:, None] * x.n + a[None, :]
-        tl.store(at, tl.load(at) + found)
+def spot(x, b, i, F: tl.constexpr):
+    """Where a matrix of heads (A, A) lies in x (B, …, A, A)."""
+    a = tl.arange(0, F.A)
+    return place(x, b, i, 0) + a[:, None] * x.n + a[None, :]
+
+
+@triton.jit
+def add(x, b, i, found, F: tl.constexpr):
+    """Add a matrix of heads to its place."""
+    at = spot(x, b, i, F)
+    tl.store(at, tl.load(at) + found)
