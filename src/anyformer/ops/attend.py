@@ -68,17 +68,15 @@ def _fuses(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
 
 def _small(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
     """Where writing the scores out is fastest and still takes memory linear in the length."""
-    return q.shape[2] == 1 or _scores(q, k) <= SMALL or k.shape[2] <= SHORT
-
-
-def _scores(q: Tensor, k: Tensor) -> int:
-    return q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+    scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+    return q.shape[2] == 1 or scores <= SMALL or k.shape[2] <= SHORT
 
 
 def _many(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
     """Where a GPU's kernels of our own pay: scores of 16 bits, too many to be written out."""
-    narrow = q.dtype in (torch.bfloat16, torch.float16)  # products of more bits take no units
-    return q.is_cuda and narrow and q.shape[2] > 1 and _scores(q, k) > SMALL
+    narrow = q.dtype in (torch.bfloat16, torch.float16)  # wider products have no fast units
+    scores = q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2]
+    return q.is_cuda and narrow and q.shape[2] > 1 and scores > SMALL
 
 
 ALL = frozenset({"mask", "relative", "mods", "rows", "dropout", "carry"})

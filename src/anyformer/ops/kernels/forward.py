@@ -7,17 +7,15 @@ import triton.language as tl
 
 from anyformer.ops.kernels.merge import merged
 from anyformer.ops.kernels.norms import reach
+from anyformer.ops.kernels.scores import far_query, far_score, near_score
 from anyformer.ops.kernels.tile import (
     ENTMAX,
     LOG2E,
     TOP,
     bounds_of,
     dot,
-    far_query,
-    far_score,
     hidden,
     key_range,
-    near_score,
     place,
     put,
     rows,

@@ -11,23 +11,21 @@ import triton.language as tl
 
 from anyformer.ops.kernels.merge import early
 from anyformer.ops.kernels.norms import reach
+from anyformer.ops.kernels.scores import far_key, far_score, near_score
 from anyformer.ops.kernels.tile import (
     LOG2E,
     bounds_of,
     dot,
     end,
     ended,
-    far_key,
-    far_score,
     hidden,
-    near_score,
     place,
-    pulled,
     put,
     rows,
     steps,
     weights,
 )
+from anyformer.ops.kernels.vectors import pulled
 
 
 @triton.jit

@@ -5,17 +5,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from anyformer.ops.kernels.scores import far_query, far_score, near_score
 from anyformer.ops.kernels.tile import (
     HALF,
     LOG2E,
     TOP,
     anew,
     dot,
-    far_query,
-    far_score,
     hidden,
     key_range,
-    near_score,
     place,
     rows,
     steps,

@@ -12,6 +12,7 @@ import triton.language as tl
 
 from anyformer.ops.kernels.merge import late
 from anyformer.ops.kernels.norms import reach
+from anyformer.ops.kernels.scores import far_query, far_score, near_score
 from anyformer.ops.kernels.tile import (
     LEARNED,
     LOG2E,
@@ -19,19 +20,16 @@ from anyformer.ops.kernels.tile import (
     dot,
     end,
     ended,
-    far_query,
-    far_score,
     hidden,
     key_range,
-    near_score,
     place,
-    pulled,
     put,
     rows,
     steps,
     turn,
     weights,
 )
+from anyformer.ops.kernels.vectors import pulled
 
 
 @triton.jit

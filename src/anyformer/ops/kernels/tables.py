@@ -10,18 +10,9 @@ import triton
 import triton.language as tl
 
 from anyformer.ops.kernels.keys import asked
-from anyformer.ops.kernels.tile import (
-    anew,
-    dot,
-    hidden,
-    near_score,
-    place,
-    put,
-    rows,
-    spread,
-    steps,
-    weights,
-)
+from anyformer.ops.kernels.scores import near_score
+from anyformer.ops.kernels.tile import anew, dot, hidden, place, put, rows, steps, weights
+from anyformer.ops.kernels.vectors import spread
 
 
 @triton.jit(do_not_specialize=["least_shift", "batch"])

@@ -1,13 +1,9 @@
-"""What all kernels share: their arguments, loads, and the scores of one tile.
+"""What all kernels share: their arguments, loads, masks and ranges.
 
 Letters: B batch, H heads, G key heads, M queries and N keys of a tile, D head size, E value size,
 T width of the tables, L = M + N rows of a table that a tile reads. Scores are in units of log 2, so
 that weights are powers of two. Keys are counted from the first that isn't persistent; tile row m
 and column n stand at the distance first + n - m.
-
-Of the M + N rows of a table that a tile reads, a query reads N in a row (and a key M): one of r,
-r + N, r + 2 N, … for each r < N. So products with blocks of N rows fit into one tile, at r, and
-from there to their places it is a turn of each row.
 """
 
 from __future__ import annotations
@@ -142,25 +138,6 @@ def plus(a, b, c):
 
 
 @triton.jit
-def near_bias(x, h, first, site, F: tl.constexpr, TURNED: tl.constexpr):
-    """The bias of a tile, first being its least distance.
-
-    The table is there four times, each a number later, so that every row of a tile finds its
-    numbers in fours; and again the other way round, for tiles that are turned.
-    """
-    m, n = tl.arange(0, F.M), tl.arange(0, F.N)
-    far = first - site.low + site.pad + F.M - 1
-    if TURNED:
-        row, column = x.n + 2 - far - n, m
-    else:
-        row, column = far - m, n
-    at = (row + (row & 3) * (x.n - 1))[:, None] + column[None, :]
-    at = tl.max_contiguous(tl.multiple_of(at, (1, 4)), (1, 4))
-    here = x.at + tl.cast(h, tl.int64) * x.h
-    return tl.load((here + x.b if TURNED else here) + at)
-
-
-@triton.jit
 def anew():
     """0, of which compilers don't know that it is: so they keep in registers nothing made of it.
 
@@ -173,55 +150,6 @@ def anew():
             "mov.b32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1
         )
     return found
-
-
-@triton.jit
-def met(F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
-    """Whom row r of a block leads to from a query or key, r along an axis; and of which block.
-
-    The second is a number to be compared: block i has those from i to i + 1 times its size.
-    """
-    SIZE: tl.constexpr = F.M if KEY else F.N  # of a block
-    one, r = tl.arange(0, F.N if KEY else F.M) + anew(), tl.arange(0, SIZE)
-    one, r = (one[:, None], r[None, :]) if AXIS == 1 else (one[None, :], r[:, None])
-    far = one - r + (F.M - 1) if KEY else one + r - (F.M - 1)
-    return far & (SIZE - 1), far if KEY else SIZE - 1 - far
-
-
-@triton.jit
-def by_row(x, t, h, first, site, F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
-    """Queries or keys x by the rows of a table t that each reads, laid along an axis of a tile."""
-    SIZE: tl.constexpr = F.M if KEY else F.N
-    _, row = met(F, AXIS, KEY)
-    found = tl.full((1, 1), 0.0, tl.float32)
-    for i in tl.static_range((F.M + F.N + SIZE - 1) // SIZE):
-        some = table(t, h, first + i * SIZE, site, F, SIZE)
-        by = dot(x, tl.trans(some)) if AXIS == 1 else dot(some, tl.trans(x))
-        found = by if i == 0 else tl.where(row >= i * SIZE, by, found)
-    return found
-
-
-@triton.jit
-def pulled(ds, t, h, first, site, F: tl.constexpr, KEY: tl.constexpr, TYPE: tl.constexpr):
-    """The inverse: what the slopes of a tile, by query or key, give them through a table's rows."""
-    SIZE: tl.constexpr = F.M if KEY else F.N
-    to, row = met(F, 1, KEY)
-    turned = tl.gather(ds, to, 1).to(TYPE)
-    found = tl.full((F.N if KEY else F.M, F.BD), 0.0, tl.float32)
-    for i in tl.static_range((F.M + F.N + SIZE - 1) // SIZE):
-        here = (row >= i * SIZE) & (row < (i + 1) * SIZE)
-        some = table(t, h, first + i * SIZE, site, F, SIZE)
-        found += dot(tl.where(here, turned, 0.0), some)
-    return found
-
-
-@triton.jit
-def spread(x, F: tl.constexpr, AXIS: tl.constexpr, KEY: tl.constexpr):
-    """x of a square tile, laid out by table row along an axis, the first N rows and the last."""
-    tl.static_assert(F.M == F.N)
-    to, row = met(F, AXIS, KEY)
-    found = tl.gather(x, to, AXIS)
-    return tl.where(row < F.N, found, 0.0), tl.where(row < F.N, 0.0, found)
 
 
 @triton.jit
@@ -306,96 +234,6 @@ def key_range(first, reach, site, F: tl.constexpr):
         two = (tl.maximum(site.high + z, 0) + F.N - 1) // F.N
         two = tl.minimum(tl.maximum(two, one), stop)
     return begin, one, two, stop
-
-
-@triton.jit
-def far_query(q, tables, h, row, site, F: tl.constexpr):
-    """What queries add to all scores beyond an end, (M,): bias, and q by that row of the table."""
-    more = tl.full((F.M,), 0.0, tl.float32)
-    if F.bias:
-        more += tl.load(tables[0].at + tl.cast(h, tl.int64) * tables[0].h + row + site.pad)
-    if F.query:
-        last = end(tables[1], h, row, F).to(tl.float32)
-        more += tl.sum(q.to(tl.float32) * last[None, :], 1) * LOG2E
-    return more
-
-
-@triton.jit
-def far_key(k, tables, h, row, F: tl.constexpr):
-    """What keys add to all scores beyond an end, (N,).
-
-    It could be part of the queries, as q + row, but in 16 bits a short q would be lost there.
-    """
-    more = tl.full((F.N,), 0.0, tl.float32)
-    if F.key:
-        last = end(tables[2], h, row, F).to(tl.float32)
-        more += tl.sum(k.to(tl.float32) * last[None, :], 1) * LOG2E
-    return more
-
-
-@triton.jit
-def far_score(
-    pair, mine, tables, h, away, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED: tl.constexpr
-):
-    """The scores of a tile all below low (SIDE 0) or above high (2).
-
-    mine (rows,) is what x adds to all of them; x and y, the pair, and away as in near_score.
-    """
-    x, y = pair
-    row = 0 if SIDE == 0 else site.high - site.low
-    s = dot(x, tl.trans(y)) * (site.scale * LOG2E)
-    if F.slope:
-        slope = tl.load(tables[5].at + h)
-        slope = slope if SIDE == 0 else -slope
-        s += (mine + slope * away[0].to(tl.float32))[:, None]
-        s += (slope * away[1].to(tl.float32))[None, :]
-    elif F.key if TURNED else F.bias or F.query:
-        s += mine[:, None]
-    if TURNED and (F.bias or F.query):
-        s += far_query(y, tables, h, row, site, F)[None, :]
-    if F.key and not TURNED:
-        s += far_key(y, tables, h, row, F)[None, :]
-    return s
-
-
-@triton.jit
-def turned_to(
-    x, tables, h, at, first, site, F: tl.constexpr, MINE: tl.constexpr, TURNED: tl.constexpr
-):
-    """What x bring to a tile by a table, at the places (M, N) in it: its rows, MINE, or columns."""
-    KEY: tl.constexpr = MINE == TURNED
-    AXIS: tl.constexpr = 1 if MINE else 0
-    by = by_row(x, tables[2 if KEY else 1], h, first, site, F, AXIS, KEY)
-    return tl.gather(by, at & ((F.M if KEY else F.N) - 1), AXIS)
-
-
-@triton.jit
-def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.constexpr):
-    """The scores of a tile within the tables' reach.
-
-    away is k - q as of steps and first the least of it; x (rows, D) are queries and
-    y (columns, D) keys, or, turned, the other way round.
-    """
-    at = away[0][:, None] + away[1][None, :] - first + anew()
-    undo = 1 / site.scale  # what comes from the tables isn't scaled, as all scores are then
-    # Sums that begin with what the tables bring lie as products do; else all would lie as gathers.
-    if F.query and F.key:
-        by = turned_to(x, tables, h, at, first, site, F, True, TURNED)
-        by += turned_to(y, tables, h, at, first, site, F, False, TURNED)
-        s = plus(x, tl.trans(y), by * undo)
-    elif F.query or F.key:
-        MINE: tl.constexpr = F.key if TURNED else F.query
-        by = turned_to(x if MINE else y, tables, h, at, first, site, F, MINE, TURNED)
-        s = plus(x, tl.trans(y), by * undo)
-    else:
-        s = dot(x, tl.trans(y))
-    s = s * (site.scale * LOG2E)
-    if F.bias:
-        s += near_bias(tables[0], h, first, site, F, TURNED)
-    if F.slope:
-        far = away[0].to(tl.float32)[:, None] + away[1].to(tl.float32)[None, :]  # exact
-        s += tl.load(tables[5].at + h) * (far if F.causal else -tl.abs(far))
-    return s
 
 
 @triton.jit
