@@ -29,7 +29,7 @@ trap 'kill $(jobs -p) 2>/dev/null' EXIT
 
 for part in "$@"; do
     case $part in
-        smoke) tests tests/ops/test_{entry,rows,step,entropy,far,gelu}.py tests/generate/test_{opening,fused}.py ;;
+        smoke) tests tests/ops/test_{entry,rows,step,entropy,far,gelu,lead,talking,tiles,sparse,fastest,float8}.py tests/generate/test_{opening,fused}.py ;;
         tests) tests tests/ops tests/generate/test_static.py tests/generate/test_fused.py ;;
         rows) bench rows ;;
         decode) bench decode --rounds 3 --only gpt-2-1 gpt-2-64 llama-shaped-1 ;;

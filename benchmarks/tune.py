@@ -20,29 +20,38 @@ from benchmarks.contestants import OURS, Contestant, Place
 from benchmarks.runner import Settings, Table
 from benchmarks.switches import made
 
-LENGTH, ROWS, HEADS, TIMES = 8192, 2, 12, 5
-WIDE = [
-    *((128, 64, 4, 2), (128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (64, 128, 8, 2)),
-    *((64, 64, 4, 2), (64, 64, 4, 3), (128, 32, 4, 3), (64, 32, 4, 3), (128, 64, 4, 3)),
-    *((128, 128, 8, 3), (64, 128, 4, 2), (64, 128, 8, 3), (64, 128, 4, 3), (128, 32, 8, 3)),
-]
-SQUARE = [
-    *((64, 64, 4, 1), (64, 64, 4, 2), (64, 64, 8, 1), (64, 64, 8, 2)),
-    *((32, 32, 4, 1), (32, 32, 4, 2), (128, 128, 8, 1)),
-]
-FOUR = {"forward": WIDE, "queries": WIDE, "keys": WIDE, "tables": SQUARE}
-LOW = [  # with vectors in the tables, queries by keys; in their own kernel keys by queries
-    *((64, 32, 4, 1), (64, 32, 4, 2), (64, 64, 4, 1), (64, 64, 4, 2), (64, 16, 4, 1)),
-    *((128, 32, 8, 1), (128, 32, 8, 2), (128, 64, 8, 1), (128, 64, 8, 2), (32, 32, 4, 1)),
-]
-TURNED = [(n, m, warps, stages) for m, n, warps, stages in LOW]
-ALIKE = {"forward": LOW, "queries": LOW, "keys": TURNED, "tables": SQUARE}
+LENGTH, ROWS, HEADS, TIMES = 8192, 4, 12, 5
+Tiles = tuple[int, ...]  # queries, keys, warps, stages, and registers where they have a limit
+PLAIN: dict[str, list[Tiles]] = {
+    "forward": [
+        *((128, 64, 4, 2), (128, 32, 8, 3), (128, 64, 8, 2), (128, 64, 8, 3, 128)),
+        *((64, 64, 4, 2, 128), (64, 64, 4, 3, 168), (64, 128, 4, 3), (128, 128, 8, 2)),
+    ],
+    "queries": [
+        *((64, 64, 4, 3), (64, 64, 4, 2), (64, 32, 4, 3), (64, 32, 4, 3, 128), (128, 32, 4, 3)),
+        *((128, 64, 8, 2), (64, 128, 4, 2)),
+    ],
+    "keys": [
+        *((64, 64, 4, 2), (32, 64, 4, 2, 168), (32, 64, 4, 3, 168), (32, 64, 4, 3)),
+        *((32, 128, 8, 2, 128), (64, 128, 8, 2)),
+    ],
+}
+SQUARE: list[Tiles] = [(64, 64, 4, 1), (64, 64, 4, 2, 168), (64, 64, 8, 1), (32, 32, 4, 2)]
+FOUR = {**PLAIN, "tables": SQUARE}
+VECTORS: dict[str, list[Tiles]] = {
+    "forward": [(64, 32, 4, 3), (64, 32, 4, 2, 128), (64, 64, 4, 1), (128, 32, 8, 2)],
+    "queries": [(64, 32, 4, 1), (64, 32, 4, 2), (64, 32, 4, 2, 168), (64, 64, 4, 2)],
+    "keys": [(64, 64, 4, 1), (32, 64, 4, 2), (32, 64, 4, 1, 168), (32, 128, 8, 1)],
+    "tables": [(64, 64, 4, 2), (32, 32, 4, 1), (64, 64, 8, 1)],
+}
+BOUNDS: list[Tiles] = [(64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 8, 2), (64, 32, 4, 3)]
 WORKS = {  # the switch, the backend that runs it, and the kernels whose tiles are tried
     "T5 bias": ("tiles", FOUR),
-    "Transformer-XL": ("tiles", ALIKE),
-    "DeBERTa": ("tiles", ALIKE),
-    "top-k": ("sparse", {"threshold": WIDE}),
-    "entmax": ("sparse", {"levels": WIDE, "roots": WIDE}),
+    "learned ALiBi": ("tiles", PLAIN),
+    "Transformer-XL": ("tiles", VECTORS),
+    "DeBERTa": ("tiles", VECTORS),
+    "top-k": ("sparse", {"threshold": BOUNDS}),
+    "entmax": ("sparse", {"levels": BOUNDS, "roots": PLAIN["forward"]}),
 }
 
 
@@ -51,7 +60,7 @@ class Try(NamedTuple):
 
     switch: str
     kernel: str = ""
-    size: tuple[int, int, int, int] = (0, 0, 0, 0)
+    size: Tiles = (0, 0, 0, 0)
 
 
 def tries(only: tuple[str, ...]) -> Iterator[Try]:
@@ -117,7 +126,7 @@ def tune(settings: Settings) -> None:
         late = ahead(compile_one, [(one, short) for one in wanted], settings.limit)
     table = Table(
         f"Tiles, {settings.device}",
-        ["switch", "kernel", "queries, keys, warps, stages", "ms", "of now"],
+        ["switch", "kernel", "queries, keys, warps, stages, registers", "ms", "of now"],
     )
     now: dict[str, float] = {}
     for i, one in enumerate(wanted):

@@ -78,9 +78,10 @@ def lead_keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
             at = (b, g * site.group + i, m0)
             q, grad, lse, delta, bound = asked(q_, grads, extra, at, site, F)
             s = dot(k, tl.trans(q)) * (site.scale * LOG2E)
+            dp = dot(v, tl.trans(grad))
             p, steep = weights(s, lse[None, :], bound[None, :], F)
             dv += dot(p.to(grad.dtype), grad)
-            ds = steep * (dot(v, tl.trans(grad)) - delta[None, :])
+            ds = steep * (dp - delta[None, :])
             dk += dot(ds.to(q.dtype), q)
     put(dk_, place(dk_, b, g, first), site.lead - first, dk * site.scale, F.N, F.D, F.BD)
     put(dv_, place(dv_, b, g, first), site.lead - first, dv, F.N, F.E, F.BE)
@@ -118,10 +119,13 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                         s = near_score(k, q, extra, h, away, least, site, F, True)
                     else:
                         s = far_score((k, q), ours, extra, h, away, site, F, 2 - side, True)
+                    dp = dot(
+                        v, tl.trans(grad)
+                    )  # before the exponentials, so that it runs beside them
                     s = hidden(s, away, first + n[:, None], keep, site, F, side == 1)
                     p, steep = weights(s, lse[None, :], bound[None, :], F)
                     dv += dot(p.to(grad.dtype), grad)
-                    ds = steep * (dot(v, tl.trans(grad)) - delta[None, :])
+                    ds = steep * (dp - delta[None, :])
                     dk += dot(ds.to(q.dtype), q)
                     if F.key and side != 1:
                         whole += tl.sum(ds, 1)

@@ -39,8 +39,9 @@ def score_grad(s, v, grad, stats, F: tl.constexpr):
     stats: lse, delta and bound of each row.
     """
     lse, delta, bound = stats
+    dp = dot(grad, tl.trans(v))  # before the exponentials, so that it runs beside them
     _, steep = weights(s, lse[:, None], bound[:, None], F)
-    return steep * (dot(grad, tl.trans(v)) - delta[:, None]), steep
+    return steep * (dp - delta[:, None]), steep
 
 
 @triton.jit

@@ -46,8 +46,9 @@ def tables(given, grads, slabs, extra, least_shift, batch, site, F: tl.constexpr
         s = near_score(q, k, extra, h, away, here, site, F, False)
         keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
         s = hidden(s, away, p0 + n[None, :], keep, site, F, True)
+        dp = dot(grad, tl.trans(v))
         _, steep = weights(s, lse[:, None], bound[:, None], F)
-        ds = steep * (dot(grad, tl.trans(v)) - delta[:, None])
+        ds = steep * (dp - delta[:, None])
         if F.bias:
             total += ds
         if F.query:
