@@ -92,7 +92,7 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
             if side != 1:
                 row = 0 if side == 0 else site.high - site.low
                 more = far_query(q, extra, h, row, site, F)
-            for t in range(bounds[side], bounds[side + 1]):
+            for t in tl.range(bounds[side], bounds[side + 1], num_stages=F.stages[side]):
                 p0 = t * F.N
                 k = rows(k_, place(k_, b, g, site.lead + p0), site.keys - p0, F.N, F.D, F.BD)
                 v = rows(v_, place(v_, b, g, site.lead + p0), site.keys - p0, F.N, F.E, F.BE)

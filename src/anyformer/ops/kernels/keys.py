@@ -88,6 +88,17 @@ def lead_keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
 
 
 @triton.jit
+def put_sums(grads, at, below, above, left, F: tl.constexpr):
+    """Write down the sums beyond the ends that there are."""
+    b, h, first = at
+    n = tl.arange(0, F.N)
+    if F.key and F.left:
+        tl.store(place(grads[6], b, h, first) + n, below, mask=n < left)
+    if F.key and F.right:
+        tl.store(place(grads[7], b, h, first) + n, above, mask=n < left)
+
+
+@triton.jit
 def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
     """grads: grad, out; lse, delta, below, above by query; below, above (B, H, K) to be filled."""
     first, bg = tl.program_id(0) * F.N, tl.program_id(1)
@@ -110,7 +121,7 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                 whole = tl.full((F.N,), 0.0, tl.float32)
                 row = 0 if side == 2 else site.high - site.low
                 ours = far_key(k, extra, h, row, F)
-                for t in range(bounds[side], bounds[side + 1]):
+                for t in tl.range(bounds[side], bounds[side + 1], num_stages=F.stages[side]):
                     m0 = t * F.M
                     q, grad, lse, delta, bound = asked(q_, grads, extra, (b, h, m0), site, F)
                     least = first - m0 - site.start - F.M + 1
@@ -142,10 +153,7 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                     below += whole
                 if side == 0:
                     above += whole
-        if F.key and F.left:
-            tl.store(place(grads[6], b, h, first) + n, below, mask=n < left)
-        if F.key and F.right:
-            tl.store(place(grads[7], b, h, first) + n, above, mask=n < left)
+        put_sums(grads, (b, h, first), below, above, left, F)
     dk *= site.scale
     if F.other:
         dk, dv = early(grads[10], grads[11], (b, g, first), dk, dv, site, F)

@@ -44,15 +44,16 @@ class Size(NamedTuple):
     warps: int
     stages: int
     registers: int = 0  # of a thread, at most; 0: as the compiler likes
+    near: int = 0  # stages where tiles read a bias, which takes room; 0: as many
 
 
 # By kernel, then by the widest head that they serve. A group of four warps multiplies 64 rows:
 # queries, and keys in their own kernel; eight on 64 would do the same twice (benchmarks/NOTES.md).
 # Registers are limited where that lets one more program onto a processor and nothing is spilled.
 PLAIN = {
-    "forward": {64: Size(128, 64, 8, 2, 128), 128: Size(128, 64, 8, 2), 256: Size(64, 32, 4, 2)},
-    "queries": {64: Size(64, 64, 4, 2, 168), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
-    "keys": {64: Size(64, 64, 4, 3), 128: Size(32, 128, 8, 2), 256: Size(32, 32, 4, 2)},
+    "forward": {64: Size(128, 64, 8, 3, 128, 2), 128: Size(128, 64, 8, 2), 256: Size(64, 32, 4, 2)},
+    "queries": {64: Size(64, 64, 4, 3, 168, 2), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+    "keys": {64: Size(32, 64, 4, 3, 168), 128: Size(32, 128, 8, 2), 256: Size(32, 32, 4, 2)},
     "tables": {64: Size(64, 64, 4, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
     "roots": {64: Size(128, 64, 8, 2), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
     "threshold": {128: Size(64, 128, 8, 2), 256: Size(64, 64, 4, 2)},
@@ -92,8 +93,9 @@ class Work:
         vectors = self.tables[1].numel() or self.tables[2].numel()
         by_head = (VECTORS if vectors else PLAIN)[kernel]
         found = by_head[next(most for most in by_head if wide <= most)]
-        if self.q.dtype != torch.float32:  # a slope's sums need more registers
-            return found._replace(registers=0) if self.facts.slope else found
+        if self.q.dtype != torch.float32:
+            summed = kernel == "queries" and self.facts.slope == LEARNED.value
+            return found._replace(registers=0) if summed else found  # its sums need more
         if kernel == "threshold":  # whose columns are strips of keys, better many
             return Size(max(16, found.m // 2), max(16, found.n // 2), found.warps, 1)
         return EXACT[1 if vectors or wide > 128 else 0]
@@ -123,6 +125,7 @@ class Work:
             slope=f.slope,
             parts=self.norms.shape[-1] if self.norms is not None and self.norms.numel() else 0,
             weigh=f.weigh,
+            stages=(size.stages, size.near if bias and size.near else size.stages, size.stages),
             other=len(self.other) > 0,
         )
 

@@ -136,7 +136,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 row = 0 if side == 0 else site.high - site.low
                 plus = far_query(q, extra, h, row, site, F)
             whole = tl.full((F.M,), 0.0, tl.float32)
-            for t in range(bounds[side], bounds[side + 1]):
+            for t in tl.range(bounds[side], bounds[side + 1], num_stages=F.stages[side]):
                 p0 = t * F.N
                 k = rows(k_, place(k_, b, g, site.lead + p0), site.keys - p0, F.N, F.D, F.BD)
                 v = rows(v_, place(v_, b, g, site.lead + p0), site.keys - p0, F.N, F.E, F.BE)

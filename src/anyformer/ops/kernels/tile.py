@@ -70,6 +70,7 @@ class Form(NamedTuple):
     slope: int = 0  # whether there is one, and learns
     parts: int = 0  # of the norms by which far keys are left out (norms.py): a power of two
     weigh: int = 0
+    stages: tuple[int, int, int] = (1, 1, 1)  # of loads: near tiles are between far ones
     other: bool = False  # the library has a part of the rows, which is added
     whole: bool = True  # tiles divide the channels, where they are more than a tile's
 
