@@ -36,7 +36,7 @@ PLAIN: dict[str, list[Tiles]] = {
         *((32, 128, 8, 3, 128), (64, 128, 8, 2)),
     ],
 }
-SQUARE: list[Tiles] = [(64, 64, 4, 1), (64, 64, 4, 2, 168), (64, 64, 8, 1), (32, 32, 4, 2)]
+SQUARE: list[Tiles] = [(64, 64, 4, 1), (64, 64, 4, 2), (64, 64, 4, 2, 168), (32, 32, 4, 3)]
 FOUR = {**PLAIN, "tables": SQUARE}
 VECTORS: dict[str, list[Tiles]] = {
     "forward": [(64, 32, 4, 3), (64, 32, 4, 2, 128), (64, 64, 4, 1), (128, 32, 8, 2)],
@@ -44,7 +44,7 @@ VECTORS: dict[str, list[Tiles]] = {
     "keys": [(64, 64, 4, 1), (32, 64, 4, 2), (32, 64, 4, 1, 168), (32, 128, 8, 1)],
     "tables": [(64, 64, 4, 2), (32, 32, 4, 1), (64, 64, 8, 1)],
 }
-BOUNDS: list[Tiles] = [(64, 128, 4, 2), (64, 64, 4, 3), (128, 128, 8, 2), (64, 32, 4, 3)]
+BOUNDS: list[Tiles] = [(64, 128, 8, 2), (64, 128, 8, 4), (64, 64, 4, 3), (64, 32, 4, 3)]
 WORKS = {  # the switch, the backend that runs it, and the kernels whose tiles are tried
     "T5 bias": ("tiles", FOUR),
     "learned ALiBi": ("tiles", PLAIN),

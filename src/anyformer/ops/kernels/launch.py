@@ -54,9 +54,9 @@ PLAIN = {
     "forward": {64: Size(128, 64, 8, 3, 128, 2), 128: Size(128, 64, 8, 2), 256: Size(64, 32, 4, 2)},
     "queries": {64: Size(64, 64, 4, 3, 168, 2), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
     "keys": {64: Size(32, 64, 4, 3, 168), 128: Size(32, 128, 8, 2), 256: Size(32, 32, 4, 2)},
-    "tables": {64: Size(64, 64, 4, 2), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
-    "roots": {64: Size(128, 64, 8, 2), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
-    "threshold": {128: Size(64, 128, 8, 2), 256: Size(64, 64, 4, 2)},
+    "tables": {64: Size(64, 64, 4, 3), 128: Size(64, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+    "roots": {64: Size(64, 64, 4, 3, 168), 128: Size(128, 64, 8, 2), 256: Size(32, 32, 4, 2)},
+    "threshold": {128: Size(64, 128, 8, 3), 256: Size(64, 64, 4, 2)},
     "levels": {128: Size(64, 64, 4, 3), 256: Size(64, 32, 4, 2)},  # the thresholds of entmax
 }
 VECTORS = {  # in the tables; the sizes of "tables" are square in both
