@@ -71,6 +71,7 @@ def test_rows_are_printed_as_they_come_and_failures_told(
         raise ImportError("no such library")
 
     monkeypatch.setattr(module, "peers", lambda device: {"broken": ("peers", broken)})
+    monkeypatch.setattr(module, "NAMED", ())  # interpreted kernels take long, and add nothing here
     settings = Settings(2, out=str(tmp_path), only=("Shaw", "broken"))
     table = Table("Switches", switches.HEAD)
     switches.measured(a_place(), settings, table, "rows")

@@ -123,7 +123,7 @@ SLOPES = [[7.0, 0.4], [40.0, -0.05], [0.0, 3.0]]
 @pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("slopes", SLOPES)
 def test_keys_that_are_too_faint_are_left_out(slopes: list[float], causal: bool) -> None:
-    case = Case((2, 1), terms="slope", causal=causal, queries=83, after=20, start=7, lead=3)
+    case = Case((2, 1), terms="slope", causal=causal, queries=45, after=12, start=7, lead=3)
     given = {**case.tensors(), "slope": torch.tensor(slopes, device=WHERE)}
     found = gaps(case, "tiles", given)
     assert max(found.values()) < 1e-5, found
