@@ -39,6 +39,11 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
         return "needs a causal mask alone"
     if plan.start or plan.lead or q.shape[2] != k.shape[2]:
         return "needs queries and keys that are the same tokens"
+    return unfit(q, k, v, plan)
+
+
+def unfit(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
+    """Why the library's kernel and ours can't share the work on such tensors, or None."""
     if v.shape[-1] != q.shape[-1] or q.shape[-1] > WIDEST or q.shape[-1] % 8:
         return f"needs values as wide as q and k: a multiple of 8 up to {WIDEST}"
     if q.is_cuda and q.dtype not in (torch.bfloat16, torch.float16):

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from anyformer.ops import tiles
 from anyformer.ops.eager import widen
-from anyformer.ops.far import WIDEST, Square, alike, library, library_backward
+from anyformer.ops.far import Square, alike, library, library_backward, unfit
 from anyformer.ops.mask import Causal, Padding, parts
 from anyformer.ops.plan import Plan
 
@@ -35,11 +34,7 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
         return "needs a causal mask alone, or with padding on the right"
     if isinstance(plan.start, Tensor) or plan.start or q.shape[2] != k.shape[2] - plan.lead:
         return "needs queries and keys that are the same tokens"
-    if v.shape[-1] != q.shape[-1] or q.shape[-1] > WIDEST or q.shape[-1] % 8:
-        return f"needs values as wide as q and k: a multiple of 8 up to {WIDEST}"
-    if q.is_cuda and q.dtype not in (torch.bfloat16, torch.float16):
-        return "needs q, k and v of 16 bits"
-    return tiles.lacks(q, k, v, plan)
+    return unfit(q, k, v, plan)
 
 
 def lead(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
