@@ -202,8 +202,8 @@ def hidden(s, away, p, keep, site, F: tl.constexpr, NEAR: tl.constexpr):
 def turn(F: tl.constexpr):
     """The first query of this program's tile.
 
-    Under a causal mask the last ones come first: they have the most keys, and no long program
-    begins when most of the others have ended.
+    Under a causal mask the last ones of a head come first: they have the most keys, and short
+    programs fill what is left at the end.
     """
     i = tl.program_id(0)
     if F.causal:
