@@ -99,9 +99,9 @@ def test_slopes_beside_all_else(seed: int) -> None:
 def test_a_fixed_slope_needs_no_sums_and_no_tables(
     causal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from anyformer.ops.kernels import launch
+    from anyformer.ops.kernels import launch_tables
 
-    monkeypatch.setattr(launch, "tables_kernel", None)
+    monkeypatch.setattr(launch_tables, "tables_kernel", None)
     case = Case((2, 1), terms="slope", causal=causal, queries=37, after=5)
     given = case.tensors()
     fixed = given.pop("slope")

@@ -103,7 +103,7 @@ def _(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tens
 @torch.library.custom_op("anyformer::far_backward", mutates_args=())
 def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
     """The same, then output, log-sum-exp and the output's gradient -> those of all that learns."""
-    from anyformer.ops.kernels import launch
+    from anyformer.ops.kernels import launch, launch_backward
 
     q, k, v, *tables, _, keep, out, lse, grad = given
     work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
@@ -112,7 +112,7 @@ def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Te
         out_, lse_, grad_ = (x[:, :, back:] for x in (out, lse, grad))
         square = Square.of(q, k, v, back)
         work = replace(work, other=library_backward(square, out_, lse_ * LOG2, grad_, scale))
-    return launch.backward(work, out, lse, grad)
+    return launch_backward.backward(work, out, lse, grad)
 
 
 @run_backward.register_fake

@@ -95,12 +95,12 @@ def _(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
 @torch.library.custom_op("anyformer::sparse_backward", mutates_args=())
 def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
     """Launch the backward kernels; given as before, then mean or out, level, bound and grad."""
-    from anyformer.ops.kernels import launch
+    from anyformer.ops.kernels import launch, launch_backward
 
     q, k, v, *tables, slope, keep, mean, level, bound, grad = given
     rows = bound if bound.numel() else level
     work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts), rows, slope)
-    return launch.backward(work, mean, level, grad)
+    return launch_backward.backward(work, mean, level, grad)
 
 
 @run_backward.register_fake

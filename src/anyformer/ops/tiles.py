@@ -161,12 +161,12 @@ def parts_of_norms(given: list[Tensor], facts: list[int]) -> int:
 @torch.library.custom_op("anyformer::tiles_backward", mutates_args=())
 def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
     """Launch the backward kernels; given as before, then out, log-sum-exp, norms and grad."""
-    from anyformer.ops.kernels import launch
+    from anyformer.ops.kernels import launch, launch_backward
 
     q, k, v, *tables, slope, keep, out, lse, norms, grad = given
     facts_ = launch.Facts(*facts)
     work = launch.Work(q, k, v, tables, keep, scale, facts_, slope=slope, norms=norms)
-    return launch.backward(work, out, lse, grad)
+    return launch_backward.backward(work, out, lse, grad)
 
 
 @run_backward.register_fake

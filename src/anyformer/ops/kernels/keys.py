@@ -12,8 +12,10 @@ import triton.language as tl
 from anyformer.ops.kernels.merge import early
 from anyformer.ops.kernels.norms import reach
 from anyformer.ops.kernels.scores import far_key, far_score, near_score
+from anyformer.ops.kernels.slants import mark
 from anyformer.ops.kernels.tile import (
     LOG2E,
+    at_ends,
     bounds_of,
     dot,
     end,
@@ -99,7 +101,7 @@ def put_sums(grads, at, below, above, left, F: tl.constexpr):
 
 
 @triton.jit
-def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
+def keys(q_, k_, v_, grads, dk_, dv_, extra, marks, site, F: tl.constexpr):
     """grads: grad, out; lse, delta, below, above by query; below, above (B, H, K) to be filled."""
     first, bg = tl.program_id(0) * F.N, tl.program_id(1)
     b, g = bg // (site.heads // site.group), bg % (site.heads // site.group)
@@ -141,18 +143,23 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                     if F.key and side != 1:
                         whole += tl.sum(ds, 1)
                     if F.key and side == 1:
-                        dk += pulled(ds, extra[2], h, least, site, F, True, q.dtype) * undo
+                        if F.slant:
+                            mark(marks[1], marks[3], (b, h, first, m0), ds, left, F.N, F.M)
+                        else:
+                            dk += pulled(ds, extra[2], h, least, site, F, True, q.dtype) * undo
                         if F.left:
                             below += tl.sum(tl.where(ended(away, site.low, True), ds, 0.0), 1)
                         if F.right:
                             above += tl.sum(tl.where(ended(away, site.high, False), ds, 0.0), 1)
-                if F.key and side != 1:
+                if F.key and side != 1 and not F.slant:
                     last = end(extra[2], h, row, F).to(tl.float32)
                     dk += (whole * undo)[:, None] * last[None, :]
                 if side == 2:
                     below += whole
                 if side == 0:
                     above += whole
+        if F.key and F.slant:
+            dk += at_ends(extra[2], h, below, above, site, F) * undo
         put_sums(grads, (b, h, first), below, above, left, F)
     dk *= site.scale
     if F.other:

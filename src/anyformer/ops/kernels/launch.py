@@ -1,4 +1,4 @@
-"""From tensors to kernels: forms, grids, and the second, ordered sum of the tables' gradients."""
+"""From tensors to kernels: sizes of tiles, what a kernel is compiled for, and the forward pass."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from anyformer.ops.kernels.forward import forward as forward_kernel
-from anyformer.ops.kernels.keys import keys as keys_kernel
-from anyformer.ops.kernels.keys import lead_keys as lead_kernel
-from anyformer.ops.kernels.queries import queries as queries_kernel
-from anyformer.ops.kernels.tables import tables as tables_kernel
 from anyformer.ops.kernels.tile import ENTMAX, LEARNED, LOG2E, Form, Site, View
-
-PROGRAMS = 1024  # that keep a GPU busy: so many shares of the diagonals there are at least
 
 
 class Facts(NamedTuple):
@@ -205,158 +199,11 @@ def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tenso
     more = (view(work.other[0]), view(work.other[1][..., None])) if work.other else ()
     lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
     start(
-        forward_kernel, (_tiles(queries, size.m), batch * heads), size,
+        forward_kernel, (tiles(queries, size.m), batch * heads), size,
         view(q), view(work.k), view(work.v), (*map(view, outs), *more), view(lse[..., None]),
         work.extra(), work.site(), work.form(size), work.facts.lead > 0,
     )  # fmt: skip
     return outs, lse
-
-
-def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]:
-    """The gradients of q, k, v, bias, query, key and slope; empty for one that isn't there."""
-    q, k, v = work.q, work.k, work.v
-    batch, heads, queries, _ = q.shape
-    extra, site, f = work.extra(), work.site(), work.facts
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    sums = Sums(work, lse)
-    grads = tuple(view(t) for t in (grad, out)) + tuple(
-        view(t[..., None]) for t in (lse, sums.delta, *sums.ends, sums.fall)
-    )
-    grads += tuple(map(view, work.other))
-    size = work.size("queries")
-    start(
-        queries_kernel, (_tiles(queries, size.m), batch * heads), size,
-        view(q), view(k), view(v), grads, view(dq), extra, site, work.form(size), f.lead > 0,
-    )  # fmt: skip
-    size = work.size("keys")
-    made = (view(q), view(k), view(v), grads, view(dk), view(dv))
-    groups = batch * k.shape[1]
-    if site.keys:
-        grid = (_tiles(site.keys, size.n), groups)
-        start(keys_kernel, grid, size, *made, extra, site, work.form(size))
-    if f.lead:
-        grid = (_tiles(f.lead, size.n), groups)
-        start(lead_kernel, grid, size, *made, extra, site, work.form(size))
-    return [dq, dk, dv, *_tables(work, grads, sums), sums.slope()]
-
-
-class Sums:
-    """Room for what the backward kernels sum row by row."""
-
-    def __init__(self, work: Work, lse: Tensor):
-        self.delta = torch.empty_like(lse)
-        bias, query, key = (t.numel() > 0 for t in work.tables)
-        b, h, n = *lse.shape[:2], work.k.shape[2] - work.facts.lead
-        asked = (bias or query, bias or query, key, key)
-        there = (work.facts.left, work.facts.right) * 2
-        shapes = (lse.shape, lse.shape, (b, h, n), (b, h, n))
-        self.ends = [  # by query below and above the ends, by key below and above
-            lse.new_empty(shape if a and t else (1, 1, 1))
-            for shape, a, t in zip(shapes, asked, there, strict=True)
-        ]
-        self.work, learned = work, work.facts.slope == LEARNED.value
-        self.fall = lse.new_empty(lse.shape if learned else (1, 1, 1))  # by query, for the slope
-
-    def slope(self) -> Tensor:
-        """The gradient of the slope, in the end; zeros where none learns."""
-        if self.work.facts.slope == LEARNED.value:
-            return self.fall.sum((0, 2))
-        return self.fall.new_zeros(self.work.q.shape[1] if self.work.facts.slope else 0)
-
-
-def _tables(work: Work, grads: tuple[View, ...], sums: Sums) -> list[Tensor]:
-    """The gradients of bias, query and key."""
-    if not any(t.numel() for t in work.tables):
-        return [torch.empty_like(t) for t in work.tables]
-    size, f = work.size("tables"), work.facts
-    form, site, q = work.form(size), work.site(), work.q
-    first, count = diagonals(site, form, f)
-    heads, long = q.shape[1], size.m + size.n
-    steps = q.shape[0] * _tiles(site.queries, size.m)
-    shares = max(1, min(steps, -(-PROGRAMS // max(1, count * heads))))
-    wide = lambda t: q.new_empty(
-        (shares, heads, count * long, t.shape[-1]) if t.numel() else (1, 1, 1, 1),
-        dtype=torch.float32,
-    )
-    bias = q.new_empty((shares, heads, count, long), dtype=torch.float32)
-    slabs = [bias, wide(work.tables[1]), wide(work.tables[2])]
-    if count:
-        start(
-            tables_kernel, (count, heads, shares), size,
-            (view(q), view(work.k), view(work.v)), grads, tuple(map(view, slabs)), work.extra(),
-            first, q.shape[0], site, form,
-        )  # fmt: skip
-    least = first * size.m - f.start - size.m + 1
-    found = []
-    for t, slab in zip(work.tables, slabs, strict=True):
-        made = (
-            torch.zeros(heads, *t.shape[1:], device=t.device) if t.numel() else torch.empty_like(t)
-        )
-        if t.numel() and count:
-            dense = _dense(slab.view(shares, heads, count, long, -1))  # (H, distances, T or 1)
-            _inside(made.view(heads, t.shape[1], -1), dense, least - f.low)
-        found.append(made)
-    _ends(work, sums, found)
-    return [_shared(d, t) for d, t in zip(found, work.tables, strict=True)]
-
-
-def diagonals(site: Site, form: Form, facts: Facts) -> tuple[int, int]:
-    """The first diagonal of square tiles that reads rows between the ends, and how many do."""
-    tile = form.M
-    least, most = site.low, site.high  # distances strictly between are read
-    if form.causal:
-        most = min(most, 1)
-    if form.window:
-        least, most = max(least, -facts.width), min(most, facts.width)
-    first = (least + site.start - tile + 1) // tile + 1
-    last = -(-(most + site.start + tile - 1) // tile) - 1
-    first = max(first, 1 - _tiles(site.queries, tile))
-    last = min(last, _tiles(site.keys, tile) - 1)
-    return first, max(0, last - first + 1)
-
-
-def _dense(slab: Tensor) -> Tensor:
-    """Sums by distance: slab (S, H, C, L, T) of overlapping runs -> (H, (C + 1) · L/2, T)."""
-    x = slab.sum(0)
-    half = x.shape[2] // 2
-    dense = F.pad(x[:, :, :half], (0, 0, 0, 0, 0, 1))
-    dense[:, 1:] += x[:, :, half:]
-    return dense.flatten(1, 2)
-
-
-def _inside(made: Tensor, dense: Tensor, shift: int) -> None:
-    """Fill the rows of made (H, R, T) between its ends; row 0 of dense is row `shift` of it."""
-    low, high = max(1, shift), min(made.shape[1] - 1, shift + dense.shape[1])
-    if high > low:
-        made[:, low:high] = dense[:, low - shift : high - shift]
-
-
-def _ends(work: Work, sums: Sums, found: list[Tensor]) -> None:
-    """Fill the first and last rows of tables that have distances beyond them."""
-    f, (bias, query, key) = work.facts, work.tables
-    plain = work.k[:, :, f.lead :]
-    for row, there, i in ((0, f.left, 0), (-1, f.right, 1)):
-        if not there:
-            continue
-        by_query, by_key = sums.ends[i], sums.ends[2 + i]
-        if bias.numel():
-            found[0][:, row] = by_query.sum((0, 2))
-        if query.numel():
-            found[1][:, row] = _weighted(by_query, work.q)[:, : query.shape[-1]]
-        if key.numel():
-            found[2][:, row] = _weighted(by_key, plain)[:, : key.shape[-1]]
-
-
-def _weighted(weights: Tensor, x: Tensor) -> Tensor:
-    """The sum of the rows of x (B, G, N, D) by weights (B, H, N) -> (H, D)."""
-    grouped = weights.unflatten(1, (x.shape[1], -1)).to(x.dtype)  # (B, G, H / G, N)
-    return (grouped @ x).float().sum(0).flatten(0, 1)
-
-
-def _shared(found: Tensor, like: Tensor) -> Tensor:
-    """The gradient in the table's own shape and type."""
-    found = found.sum(0, keepdim=True) if like.shape[0] < found.shape[0] else found
-    return found.to(like.dtype)
 
 
 def view(x: Tensor) -> View:
@@ -364,7 +211,8 @@ def view(x: Tensor) -> View:
     return View(x, x.stride(0), x.stride(1), x.stride(2))
 
 
-def _tiles(length: int, tile: int) -> int:
+def tiles(length: int, tile: int) -> int:
+    """How many tiles hold so many rows."""
     return -(-length // tile)
 
 

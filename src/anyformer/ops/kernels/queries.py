@@ -13,9 +13,11 @@ import triton.language as tl
 from anyformer.ops.kernels.merge import late
 from anyformer.ops.kernels.norms import reach
 from anyformer.ops.kernels.scores import far_query, far_score, near_score
+from anyformer.ops.kernels.slants import mark
 from anyformer.ops.kernels.tile import (
     LEARNED,
     LOG2E,
+    at_ends,
     bounds_of,
     dot,
     end,
@@ -112,8 +114,11 @@ def put_sums(grads, at, below, above, fall, left, F: tl.constexpr):
 
 
 @triton.jit
-def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
-    """grads: grad, out (B, H, Q, E); lse (B, H, Q), and what Sums has room for, to be filled."""
+def queries(q_, k_, v_, grads, dq_, extra, marks, site, F: tl.constexpr, LEAD: tl.constexpr):
+    """grads: grad, out (B, H, Q, E); lse (B, H, Q), and what Sums has room for, to be filled.
+
+    marks: where gradients of scores are written down, of queries and of keys, and their rooms.
+    """
     first, bh = turn(F), tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
@@ -149,7 +154,10 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 ds, steep = score_grad(s, v, grad, stats, F)
                 acc += dot(ds.to(k.dtype), k)
-                if side == 1 and F.query:
+                if side == 1 and F.query and F.slant:
+                    at = (b, h, first, p0)
+                    mark(marks[0], marks[2], at, ds, site.queries - first, F.M, F.N)
+                if side == 1 and F.query and not F.slant:
                     acc += pulled(ds, extra[1], h, least, site, F, False, k.dtype) * undo
                 if F.slope == LEARNED:
                     fall = fell(fall, ds, steep, away, F, side)
@@ -160,13 +168,15 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                         below += tl.sum(tl.where(ended(away, site.low, True), ds, 0.0), 1)
                     if side == 1 and F.right:
                         above += tl.sum(tl.where(ended(away, site.high, False), ds, 0.0), 1)
-            if side != 1 and F.query:
+            if side != 1 and F.query and not F.slant:
                 last = end(extra[1], h, row, F).to(tl.float32)
                 acc += (whole * undo)[:, None] * last[None, :]
             if side == 0:
                 below += whole
             if side == 2:
                 above += whole
+    if F.query and F.slant:
+        acc += at_ends(extra[1], h, below, above, site, F) * undo
     put_sums(grads, (b, h, first), below, above, fall, site.queries - first, F)
     acc *= site.scale
     if F.other:  # the library's dq, which dk and dv follow

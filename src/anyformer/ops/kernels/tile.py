@@ -72,6 +72,7 @@ class Form(NamedTuple):
     weigh: int = 0
     stages: tuple[int, int, int] = (1, 1, 1)  # of loads: near tiles are between far ones
     other: bool = False  # the library has a part of the rows, which is added
+    slant: bool = False  # gradients of near scores are written down, for slants.py
     whole: bool = True  # tiles divide the channels, where they are more than a tile's
 
 
@@ -118,6 +119,17 @@ def end(x, h, row, F: tl.constexpr):
     """One row of a table, (BD,)."""
     d = tl.arange(0, F.BD)
     return tl.load(x.at + tl.cast(h, tl.int64) * x.h + row * F.T + d, mask=d < F.T, other=0.0)
+
+
+@triton.jit
+def at_ends(x, h, below, above, site, F: tl.constexpr):
+    """What rows get through the ends of a table (rows, BD), by their sums there."""
+    found = tl.full((1, 1), 0.0, tl.float32)
+    if F.left:
+        found += below[:, None] * end(x, h, 0, F).to(tl.float32)[None, :]
+    if F.right:
+        found += above[:, None] * end(x, h, site.high - site.low, F).to(tl.float32)[None, :]
+    return found
 
 
 @triton.jit
