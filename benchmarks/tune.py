@@ -20,7 +20,8 @@ from benchmarks.contestants import OURS, Contestant, Place
 from benchmarks.runner import Settings, Table
 from benchmarks.switches import made
 
-LENGTH, ROWS, HEADS, TIMES = 8192, 4, 12, 5
+LENGTH, TOKENS, HEADS, TIMES = 8192, 32768, 12, 5
+TINY = Place("cpu", torch.float32, 1, 40, 4)
 Tiles = tuple[int, ...]  # queries, keys, warps, stages, registers, stages of near tiles
 PLAIN: dict[str, list[Tiles]] = {
     "forward": [
@@ -38,18 +39,21 @@ PLAIN: dict[str, list[Tiles]] = {
 }
 SQUARE: list[Tiles] = [(64, 64, 4, 1), (64, 64, 4, 2), (64, 64, 4, 2, 168), (32, 32, 4, 3)]
 FOUR = {**PLAIN, "tables": SQUARE}
-VECTORS: dict[str, list[Tiles]] = {
-    "forward": [(64, 32, 4, 3), (64, 32, 4, 2, 128), (64, 64, 4, 1), (128, 32, 8, 2)],
-    "queries": [(64, 32, 4, 1), (64, 32, 4, 2), (64, 32, 4, 2, 168), (64, 64, 4, 2)],
-    "keys": [(64, 64, 4, 1), (32, 64, 4, 2), (32, 64, 4, 1, 168), (32, 128, 8, 1)],
-    "tables": [(64, 64, 4, 2), (32, 32, 4, 1), (64, 64, 8, 1)],
+LEANING: dict[str, list[Tiles]] = {  # and the kernels of slants, rows by distances
+    "forward": [(64, 64, 4, 2), (64, 64, 4, 3), (128, 64, 8, 3), (128, 32, 8, 2), (64, 32, 4, 3)],
+    "queries": [(64, 64, 4, 1), (64, 64, 4, 3), (64, 32, 4, 2), (64, 32, 4, 3)],
+    "keys": [(32, 64, 4, 1), (32, 64, 4, 3), (64, 64, 4, 1), (64, 64, 4, 2)],
+    "lean": [(64, 64, 4, 1), (64, 32, 4, 2), (128, 64, 8, 2), (128, 64, 4, 2)],
+    "slant": [(64, 64, 4, 1), (32, 64, 4, 2), (128, 64, 4, 1), (64, 32, 4, 2)],
+    "pull": [(64, 64, 4, 1), (64, 32, 4, 2), (128, 64, 8, 1), (64, 128, 4, 1)],
 }
 BOUNDS: list[Tiles] = [(64, 128, 8, 2), (64, 128, 8, 4), (64, 64, 4, 3), (64, 32, 4, 3)]
 WORKS = {  # the switch, the backend that runs it, and the kernels whose tiles are tried
     "T5 bias": ("tiles", FOUR),
     "learned ALiBi": ("tiles", PLAIN),
-    "Transformer-XL": ("tiles", VECTORS),
-    "DeBERTa": ("tiles", VECTORS),
+    "Transformer-XL": ("tiles", LEANING),
+    "DeBERTa": ("tiles", LEANING),
+    "Shaw": ("far", LEANING),
     "top-k": ("sparse", {"threshold": BOUNDS}),
     "entmax": ("sparse", {"levels": BOUNDS, "roots": PLAIN["forward"]}),
 }
@@ -74,20 +78,24 @@ def tries(only: tuple[str, ...]) -> Iterator[Try]:
 @contextmanager
 def tiled(one: Try) -> Iterator[None]:
     """Within it, one kernel has other tiles."""
-    from anyformer.ops.kernels import launch
+    from anyformer.ops.kernels import launch, launch_slants
 
     if not one.kernel:
         yield
         return
-    tables = [launch.PLAIN, launch.VECTORS]
-    before = [table[one.kernel] for table in tables]
+    slants = {"lean": launch_slants.LEANS, "slant": launch_slants.SUMS, "pull": launch_slants.PULLS}
+    tables = [launch.PLAIN, launch.VECTORS, launch.LEANING, slants]
+    tables = [table for table in tables if one.kernel in table]
+    before = [table[one.kernel].copy() for table in tables]
     for table in tables:
-        table[one.kernel] = {256: launch.Size(*one.size)}
+        table[one.kernel].clear()
+        table[one.kernel][256] = launch.Size(*one.size)
     try:
         yield
     finally:
         for table, sizes in zip(tables, before, strict=True):
-            table[one.kernel] = sizes
+            table[one.kernel].clear()
+            table[one.kernel].update(sizes)
 
 
 def spent(one: Try, place: Place, times: int) -> tuple[float, str]:
@@ -119,10 +127,12 @@ def tune(settings: Settings) -> None:
     gpu = settings.device == "cuda"
     name = "h200_tiles" if gpu else "cpu_tiles"
     dtype = torch.bfloat16 if gpu else torch.float32
-    place = Place(settings.device, dtype, HEADS if gpu else 1, LENGTH if gpu else 40, ROWS)
+    length = settings.lengths[0] if settings.lengths else LENGTH
+    rows = max(1, TOKENS // length)
+    place = Place(settings.device, dtype, HEADS, length, rows) if gpu else TINY
     wanted, late = list(tries(settings.only)), {}
     if gpu:
-        short = Place("cuda", dtype, HEADS, 1024, ROWS)  # compiled alike
+        short = Place("cuda", dtype, HEADS, 1024, 4)  # compiled alike
         late = ahead(compile_one, [(one, short) for one in wanted], settings.limit)
     table = Table(
         f"Tiles, {settings.device}",

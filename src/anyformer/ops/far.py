@@ -27,6 +27,7 @@ from anyformer.ops.plan import Plan
 from anyformer.ops.relative import Relative
 
 WIDEST = 128  # channels of a head that the library takes
+FEWEST = 2  # queries that the library is asked for: it refuses one
 LOG2 = 0.6931471805599453
 
 
@@ -55,7 +56,8 @@ def far(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D)."""
     terms = plan.relative
     assert terms is not None
-    back = min(max(1, -terms.low), q.shape[2])
+    back = max(1, -terms.low)
+    back = q.shape[2] if q.shape[2] - back < FEWEST else back
     near = terms.reach(-back, 0)
     above = lambda t: None if t is None else t - t[:, :1]  # counted from the low end
     counted = Relative(-back, 0, above(near.bias), above(near.query))
@@ -83,14 +85,14 @@ class _Far(torch.autograd.Function):
 @torch.library.custom_op("anyformer::far_forward", mutates_args=())
 def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
     """What anyformer.ops.tiles.run_forward is given -> output, log-sum-exp in units of log 2."""
-    from anyformer.ops.kernels import launch  # Triton is no dependency
+    from anyformer.ops.kernels import launch, launch_forward  # Triton is no dependency
 
     q, k, v, *tables, _, keep = given
     work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
     back = work.facts.width
     if q.shape[2] > back:
         work = replace(work, other=library(Square.of(q, k, v, back), scale))
-    (out,), lse = launch.forward(work, torch.empty_like(q))
+    (out,), lse = launch_forward.forward(work, torch.empty_like(q))
     return out, lse
 
 

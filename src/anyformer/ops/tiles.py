@@ -123,12 +123,16 @@ class _Tiles(torch.autograd.Function):
 @torch.library.custom_op("anyformer::tiles_forward", mutates_args=())
 def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
     """Launch the kernels: q, k, v, bias, query, key, slope, keep -> out, log-sum-exp, norms."""
-    from anyformer.ops.kernels import launch, launch_norms  # Triton is no dependency
+    from anyformer.ops.kernels import (
+        launch,
+        launch_forward,
+        launch_norms,
+    )  # Triton is no dependency
 
     q, k, v, *tables, slope, keep = given
     work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts), slope=slope)
     norms = launch_norms.norms(work, parts_of_norms(given, facts))
-    (out,), lse = launch.forward(replace(work, norms=norms))
+    (out,), lse = launch_forward.forward(replace(work, norms=norms))
     return [out, lse, norms]
 
 

@@ -11,7 +11,7 @@ import triton.language as tl
 
 from anyformer.ops.kernels.merge import early
 from anyformer.ops.kernels.norms import reach
-from anyformer.ops.kernels.scores import far_key, far_score, near_score
+from anyformer.ops.kernels.scores import far_key, far_score, lean_score, near_score
 from anyformer.ops.kernels.slants import mark
 from anyformer.ops.kernels.tile import (
     LOG2E,
@@ -128,7 +128,9 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, marks, site, F: tl.constexpr):
                     q, grad, lse, delta, bound = asked(q_, grads, extra, (b, h, m0), site, F)
                     least = first - m0 - site.start - F.M + 1
                     away = steps(least, F, True)
-                    if side == 1:
+                    if side == 1 and F.lean:
+                        s = lean_score(k, q, extra, (b, h, m0, first), away, site, F, True)
+                    elif side == 1:
                         s = near_score(k, q, extra, h, away, least, site, F, True)
                     else:
                         s = far_score((k, q), ours, extra, h, away, site, F, 2 - side, True)

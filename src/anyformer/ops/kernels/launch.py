@@ -1,4 +1,4 @@
-"""From tensors to kernels: sizes of tiles, what a kernel is compiled for, and the forward pass."""
+"""From tensors to kernels: sizes of tiles, and what a kernel is compiled for."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyformer.ops.kernels.forward import forward as forward_kernel
-from anyformer.ops.kernels.tile import ENTMAX, LEARNED, LOG2E, Form, Site, View
+from anyformer.ops.kernels.tile import LEARNED, LOG2E, Form, Site, View
 
 
 class Facts(NamedTuple):
@@ -62,6 +61,11 @@ VECTORS = {  # in the tables; the sizes of "tables" are square in both
     "threshold": {128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
     "levels": {128: Size(64, 32, 4, 1), 256: Size(32, 32, 4, 1)},
 }
+LEANING = {  # vectors, what they bring being read from buffers
+    "forward": {64: Size(128, 64, 8, 2), 128: Size(64, 64, 4, 2), 256: Size(64, 32, 4, 1)},
+    "queries": {64: Size(64, 64, 4, 2), 256: Size(64, 32, 4, 1)},
+    "keys": {64: Size(32, 64, 4, 2), 256: Size(32, 64, 4, 1)},
+}
 EXACT = (Size(32, 32, 8, 1), Size(16, 16, 8, 1))  # of float32, plain and with more in registers
 
 
@@ -80,12 +84,13 @@ class Work:
     slope: Tensor | None = None  # (H,) float32, where facts say that there is one
     norms: Tensor | None = None  # (B, H, 2, C), of launch_norms; none or empty: all keys count
     other: tuple[Tensor, ...] = ()  # the library's part: out and lse, or dq, dk and dv
+    lean: bool = False  # what vectors in tables bring to scores lies in buffers, of launch_slants
 
     def size(self, kernel: str) -> Size:
         """The tiles of a kernel for this head size and type."""
         wide = max(self.q.shape[-1], self.v.shape[-1])
         vectors = self.tables[1].numel() or self.tables[2].numel()
-        by_head = (VECTORS if vectors else PLAIN)[kernel]
+        by_head = (LEANING if self.lean else VECTORS if vectors else PLAIN)[kernel]
         found = by_head[next(most for most in by_head if wide <= most)]
         if self.q.dtype != torch.float32:
             summed = kernel == "queries" and self.facts.slope == LEARNED.value
@@ -121,6 +126,7 @@ class Work:
             weigh=f.weigh,
             stages=(size.stages, size.near if bias and size.near else size.stages, size.stages),
             other=len(self.other) > 0,
+            lean=self.lean,
         )
 
     def site(self) -> Site:
@@ -144,7 +150,7 @@ class Work:
     @property
     def pad(self) -> int:
         """How far a tile reaches beyond the ends of the bias."""
-        return max(s.m + s.n for s in map(self.size, PLAIN))
+        return max(s.m + s.n for s in map(self.size, LEANING if self.lean else PLAIN))
 
     def extra(self) -> tuple[View, ...]:
         """Bias, query, key, keep, bounds, slope and norms; bias and slope in units of log 2."""
@@ -182,28 +188,6 @@ def start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:
     where = first.at.device
     with torch.cuda.device(where) if where.type == "cuda" else nullcontext():
         kernel[grid](*given, **options(size))
-
-
-def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
-    """out (B, H, Q, E) and the log-sum-exp of each row, (B, H, Q), in units of log 2.
-
-    With entmax's weights also the mean of the values by the roots of the weights. `into` is where
-    the output goes, if not to a tensor with tokens before heads.
-    """
-    rooted = work.facts.weigh == ENTMAX.value
-    q, size = work.q, work.size("roots" if rooted else "forward")
-    batch, heads, queries, _ = q.shape
-    shape = (batch, queries, heads, work.v.shape[-1])
-    outs = [q.new_empty(shape).transpose(1, 2) for _ in range(2 if rooted else 1)]
-    outs = outs if into is None else [into]
-    more = (view(work.other[0]), view(work.other[1][..., None])) if work.other else ()
-    lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
-    start(
-        forward_kernel, (tiles(queries, size.m), batch * heads), size,
-        view(q), view(work.k), view(work.v), (*map(view, outs), *more), view(lse[..., None]),
-        work.extra(), work.site(), work.form(size), work.facts.lead > 0,
-    )  # fmt: skip
-    return outs, lse
 
 
 def view(x: Tensor) -> View:

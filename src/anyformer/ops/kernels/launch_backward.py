@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from anyformer.ops.kernels import launch_slants, launch_tables
+from anyformer.ops.kernels import launch_tables
 from anyformer.ops.kernels.keys import keys as keys_kernel
 from anyformer.ops.kernels.keys import lead_keys as lead_kernel
 from anyformer.ops.kernels.launch import Work, start, tiles, view
-from anyformer.ops.kernels.launch_slants import Slants, Strip
+from anyformer.ops.kernels.launch_sides import Strip, everything, fit, leans, moved, strips
+from anyformer.ops.kernels.launch_slants import Leans, Slants
 from anyformer.ops.kernels.launch_tables import Sums
 from anyformer.ops.kernels.queries import queries as queries_kernel
 from anyformer.ops.kernels.tile import View
@@ -25,17 +28,23 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
         view(t[..., None]) for t in (lse, sums.delta, *sums.ends, sums.fall)
     )
     grads += tuple(map(view, work.other))
-    slants, extra = Slants(work) if launch_slants.fit(work) else None, work.extra()
-    all = Strip((0, work.q.shape[0]), (0, work.k.shape[1]))
-    for strip in [all] if slants is None else slants.strips():
-        _strip(work, (grads, extra), made, slants, strip)
+    work = replace(work, lean=leans(work))
+    slants, leaning = Slants(work) if fit(work) else None, Leans(work) if work.lean else None
+    extra = work.extra()
+    for strip in [everything(work)] if slants is None else strips(work):
+        more = () if leaning is None else leaning.fill(strip)
+        _strip(work, (grads, extra, more), made, slants, strip)
         if slants is not None:
-            slants.sum(strip, made[0], made[1])
+            slants.sum(strip, made)
     return [*made, *launch_tables.gradients(work, grads, sums, slants), sums.slope()]
 
 
 def _strip(
-    work: Work, given: tuple[Views, Views], made: list[Tensor], slants: Slants | None, strip: Strip
+    work: Work,
+    given: tuple[Views, Views, tuple],
+    made: list[Tensor],
+    slants: Slants | None,
+    strip: Strip,
 ) -> None:
     """Some batch rows and key heads."""
     (b, b1), (g, g1) = strip
@@ -44,10 +53,10 @@ def _strip(
     by_query, by_key = lambda x: moved(x, b, h), lambda x: moved(x, b, g)
     q, dq = (by_query(view(x)) for x in (work.q, made[0]))
     k, v, dk, dv = (by_key(view(x)) for x in (work.k, work.v, *made[1:]))
-    grads, (bias, *rest) = given
+    grads, (bias, *rest), leaning = given
     grads = tuple(map(by_query, grads[:10])) + tuple(map(by_key, grads[10:]))
-    extra = (moved(bias, 0, h), *map(by_query, rest))
-    marks = (grads[0], grads[0], 0, 0) if slants is None else slants.views()
+    extra = (moved(bias, 0, h), *map(by_query, rest), *leaning)
+    marks = (grads[0], grads[0], 0, 0) if slants is None else slants.views(slants.made)
     site, slanted = site._replace(heads=heads), slants is not None
     size = work.size("queries")
     form = work.form(size)._replace(slant=slanted)
@@ -63,11 +72,3 @@ def _strip(
     if f.lead:
         grid = (tiles(f.lead, size.n), groups)
         start(lead_kernel, grid, size, q, k, v, grads, dk, dv, extra, site, form)
-
-
-def moved(x: View, b: int, h: int) -> View:
-    """A view that begins at a batch row and a head; what is there once, or not at all, stays."""
-    by = b * x.b + h * x.h
-    if not by or x.at.numel() < 2:
-        return x
-    return x._replace(at=x.at.as_strided((1,), (1,), x.at.storage_offset() + by))

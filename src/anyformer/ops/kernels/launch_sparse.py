@@ -7,8 +7,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from anyformer.ops.kernels import launch
 from anyformer.ops.kernels.launch import Work, start, view
+from anyformer.ops.kernels.launch_forward import forward as forward_of
 from anyformer.ops.kernels.threshold import threshold as threshold_kernel
 from anyformer.ops.kernels.tile import ENTMAX, TOP
 
@@ -39,7 +39,7 @@ def bounds(work: Work) -> Tensor:
 def forward(work: Work) -> list[Tensor]:
     """out, what the gradient takes in its place or nothing, the level and the bound of each row."""
     bound = bounds(work)
-    outs, lse = launch.forward(replace(work, bound=bound))
+    outs, lse = forward_of(replace(work, bound=bound))
     if work.facts.weigh == ENTMAX.value:
         return [*outs, bound, bound.new_empty(0)]
     return [*outs, work.q.new_empty(0), lse, bound]

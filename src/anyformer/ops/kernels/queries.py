@@ -12,7 +12,7 @@ import triton.language as tl
 
 from anyformer.ops.kernels.merge import late
 from anyformer.ops.kernels.norms import reach
-from anyformer.ops.kernels.scores import far_query, far_score, near_score
+from anyformer.ops.kernels.scores import far_query, far_score, lean_score, near_score
 from anyformer.ops.kernels.slants import mark
 from anyformer.ops.kernels.tile import (
     LEARNED,
@@ -147,7 +147,9 @@ def queries(q_, k_, v_, grads, dq_, extra, marks, site, F: tl.constexpr, LEAD: t
                 v = rows(v_, place(v_, b, g, site.lead + p0), site.keys - p0, F.N, F.E, F.BE)
                 least = p0 - first - site.start - F.M + 1
                 away = steps(least, F, False)
-                if side == 1:
+                if side == 1 and F.lean:
+                    s = lean_score(q, k, extra, (b, h, first, p0), away, site, F, False)
+                elif side == 1:
                     s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
                     s = far_score((q, k), plus, extra, h, away, site, F, side, False)

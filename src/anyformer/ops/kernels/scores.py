@@ -8,6 +8,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from anyformer.ops.kernels.slants import leaned
 from anyformer.ops.kernels.tile import LOG2E, anew, dot, end, plus
 from anyformer.ops.kernels.vectors import turned_to
 
@@ -104,6 +105,33 @@ def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.c
     s = s * (site.scale * LOG2E)
     if F.bias:
         s += near_bias(tables[0], h, first, site, F, TURNED)
+    return sloped(s, tables, h, away, F)
+
+
+@triton.jit
+def lean_score(x, y, tables, at, away, site, F: tl.constexpr, TURNED: tl.constexpr):
+    """The same of buffers that have what bias and vectors in the tables bring.
+
+    at: batch row and head, first query, first key.
+    """
+    b, h, i, j = at
+    by = tl.full((1, 1), 0.0, tl.float32)
+    if F.query:
+        left = site.queries - i
+        by += leaned(tables[7], tables[9], (b, h, i, j), left, F.M, F.N, TURNED)
+    if F.key:
+        left = site.keys - j
+        other = leaned(tables[8], tables[10], (b, h, j, i), left, F.N, F.M, not TURNED)
+        if TURNED:  # sums over queries: what isn't one must be a number
+            other = tl.where((i + tl.arange(0, F.M) < site.queries)[None, :], other, 0.0)
+        by += other
+    s = plus(x, tl.trans(y), by * (1 / site.scale)) * (site.scale * LOG2E)
+    return sloped(s, tables, h, away, F)
+
+
+@triton.jit
+def sloped(s, tables, h, away, F: tl.constexpr):
+    """Scores with what a slope takes off by distance."""
     if F.slope:
         far = away[0].to(tl.float32)[:, None] + away[1].to(tl.float32)[None, :]  # exact
         s += tl.load(tables[5].at + h) * (far if F.causal else -tl.abs(far))

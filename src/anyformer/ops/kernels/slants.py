@@ -1,9 +1,11 @@
-"""Gradients of scores by distance: a buffer in which they lie by row, read along its slant.
+"""Scores by distance and their gradients in buffers, which tiles read and write as they lie.
 
-Kernels that compute gradients of scores write those of near tiles down, a row for each query, or
-key. Distances lie side by side there, the rows of a block each a place later, so that tiles are
-written as they are. Products with queries, or keys, then give the gradients of tables; and products
-with tables what they give to queries and keys. Nothing is gathered.
+A buffer has a row for each query, or key. Distances lie side by side there, the rows of a block
+each a place later, so that the places of a tile are one below the other. Along that slant products
+of queries, or keys, with a table write what the table brings to scores (`lean`). Kernels with tiles
+read that, and write the gradients of scores down; products with queries, or keys, then give the
+gradient of the table (`slant`), and products with the table what it gives to queries and keys
+(`pull`). Nothing is gathered.
 
 Letters: R rows and C distances of a tile, D head size, BD the same in a tile, T width of the table.
 A row's partner, a key or query, is the row + its distance + site.move.
@@ -30,7 +32,8 @@ class Slant(NamedTuple):
     shift: int  # of columns: that of a distance is row % BLOCK + distance + shift
     first: int  # distances from here on
     count: int
-    low: int  # row of the table for the distance 0, as queries count it
+    low: int  # distances of the table's first row and of its last, as queries count them
+    high: int
     heads: int
     group: int  # heads for each of x
 
@@ -43,18 +46,64 @@ class Shape(NamedTuple):
     D: int
     T: int
     BD: int
-    bias: bool  # whether distances are summed too
+    bias: bool  # whether there is a bias by distance, which is added, or whose gradient is summed
     turned: bool  # rows are keys: their distances count the other way round
 
 
 @triton.jit
-def mark(d_, room, at, ds, left, R: tl.constexpr, C: tl.constexpr):
-    """Write a tile's gradients (R, C) down; at: batch row, head, first row and first partner."""
+def spots(d_, room, at, R: tl.constexpr):
+    """Where the rows of a tile lie, (R,); at: batch row, head, first row and first partner."""
     b, h, first, partner = at
-    r, c = tl.arange(0, R), tl.arange(0, C)
-    to = place(d_, b, h, first) + (partner - first // BLOCK * BLOCK + room)
-    to += r[:, None] * d_.n + c[None, :]
-    tl.store(to, ds.to(d_.at.dtype.element_ty), mask=(r < left)[:, None])
+    r = tl.arange(0, R)
+    block = (first + r) // BLOCK * BLOCK
+    return place(d_, b, h, first) + r * d_.n + (partner + room - block)
+
+
+@triton.jit
+def mark(d_, room, at, ds, left, R: tl.constexpr, C: tl.constexpr):
+    """Write a tile's gradients (R, C) down; at as of spots."""
+    to = spots(d_, room, at, R)[:, None] + tl.arange(0, C)[None, :]
+    tl.store(to, ds.to(d_.at.dtype.element_ty), mask=(tl.arange(0, R) < left)[:, None])
+
+
+@triton.jit
+def leaned(a_, room, at, left, R: tl.constexpr, C: tl.constexpr, TURNED: tl.constexpr):
+    """What a table brings to a tile (R, C), or, turned, (C, R); rows from left on have 0."""
+    row, c, seen = spots(a_, room, at, R), tl.arange(0, C), tl.arange(0, R) < left
+    if TURNED:
+        found = tl.load(row[None, :] + c[:, None], mask=seen[None, :], other=0.0)
+    else:
+        found = tl.load(row[:, None] + c[None, :], mask=seen[:, None], other=0.0)
+    return found.to(tl.float32)
+
+
+@triton.jit
+def lean(x_, t_, bias_, a_, site, S: tl.constexpr, RUN: tl.constexpr):
+    """Write what a table (H, distances, T) brings to x (B, H / group, N, D), RUN tiles a program.
+
+    Beyond the ends of the table it is what they bring. A bias (H, distances) is added to it.
+    """
+    first, bh = tl.program_id(0) * S.R, tl.program_id(2)
+    b, h = bh // site.heads, bh % site.heads
+    left = site.rows - first
+    x = rows(x_, place(x_, b, h // site.group, first), left, S.R, S.D, S.BD)
+    r = first + tl.arange(0, S.R)
+    # tiles of distances at which some row has a partner
+    low = tl.maximum(-(first + S.R - 1) - site.move - site.first, 0) // S.C
+    high = tl.minimum(site.count, site.partners - first - site.move - site.first)
+    high = (tl.maximum(high, 0) + S.C - 1) // S.C
+    begin = tl.maximum(low, tl.program_id(1) * RUN)
+    for c in range(begin, tl.minimum(high, (tl.program_id(1) + 1) * RUN)):
+        e = site.first + c * S.C + tl.arange(0, S.C)
+        by = dot(x, tl.trans(ray(t_, h, e, site, S)))
+        if S.bias:
+            by += tl.load(bias_.at + h * bias_.h + row_of(e, site, S))[None, :]
+        column = (r % BLOCK)[:, None] + (e + site.shift)[None, :]
+        partner = r[:, None] + (e + site.move)[None, :]
+        seen = (r < site.rows)[:, None] & (partner >= 0) & (partner < site.partners)
+        seen = seen & (column >= 0) & (column < a_.n) & (e < site.first + site.count)[None, :]
+        at = place(a_, b, h, first) + tl.arange(0, S.R)[:, None] * a_.n + column
+        tl.store(at, by.to(a_.at.dtype.element_ty), mask=seen)
 
 
 @triton.jit
@@ -101,9 +150,15 @@ def slant(x_, d_, slab_, total_, batch, site, S: tl.constexpr):
 
 
 @triton.jit
+def row_of(e, site, S: tl.constexpr):
+    """Which row of a table distances read."""
+    return tl.minimum(tl.maximum(-e if S.turned else e, site.low), site.high) - site.low
+
+
+@triton.jit
 def ray(t_, h, e, site, S: tl.constexpr):
-    """The rows of a table for the distances e, (C, BD)."""
-    row = (-e if S.turned else e) - site.low
+    """The rows of a table for the distances e, (C, BD); beyond its ends, those."""
+    row = row_of(e, site, S)
     d = tl.arange(0, S.BD)
     seen = (e < site.first + site.count)[:, None] & (d < S.T)[None, :]
     at = t_.at + tl.cast(h, tl.int64) * t_.h + row[:, None] * S.T + d[None, :]
