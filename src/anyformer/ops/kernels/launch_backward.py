@@ -11,7 +11,7 @@ from anyformer.ops.kernels import launch_tables
 from anyformer.ops.kernels.keys import keys as keys_kernel
 from anyformer.ops.kernels.keys import lead_keys as lead_kernel
 from anyformer.ops.kernels.launch import Work, start, tiles, view
-from anyformer.ops.kernels.launch_sides import Strip, everything, fit, leans, moved, strips
+from anyformer.ops.kernels.launch_room import Strip, everything, fit, leans, moved, strips
 from anyformer.ops.kernels.launch_slants import Leans, Slants
 from anyformer.ops.kernels.launch_tables import Sums
 from anyformer.ops.kernels.queries import queries as queries_kernel

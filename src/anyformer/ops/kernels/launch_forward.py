@@ -9,7 +9,7 @@ from torch import Tensor
 
 from anyformer.ops.kernels.forward import forward as forward_kernel
 from anyformer.ops.kernels.launch import Work, start, tiles, view
-from anyformer.ops.kernels.launch_sides import Strip, everything, leans, moved, strips
+from anyformer.ops.kernels.launch_room import Strip, everything, leans, moved, strips
 from anyformer.ops.kernels.launch_slants import Leans
 from anyformer.ops.kernels.tile import ENTMAX
 

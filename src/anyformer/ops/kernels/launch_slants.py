@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from anyformer.ops.kernels.launch import Size, Work, start, tiles, view
-from anyformer.ops.kernels.launch_sides import Side, Strip, inner, overlap, sides, strips
+from anyformer.ops.kernels.launch_room import Side, Strip, inner, overlap, sides, strips
 from anyformer.ops.kernels.slants import lean, pull, slant
 from anyformer.ops.kernels.tile import View
 
