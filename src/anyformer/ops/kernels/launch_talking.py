@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
@@ -12,8 +13,9 @@ from anyformer.ops.kernels.launch import Facts, Size, power, start, view
 from anyformer.ops.kernels.launch_strips import Piece, grain, kept, long_rows, pieces, size_of
 from anyformer.ops.kernels.strips import Shape, products, sums, turned
 from anyformer.ops.kernels.talking import levels, meet, talk, talk_back
+from anyformer.ops.kernels.tile import View
 
-RUN = 8  # tiles of keys of a program that multiplies
+RUN = 512  # keys of a program that multiplies
 TILES = {  # queries or heads by keys, and how a kernel is compiled, for the least heads
     "products": Size(128, 64, 8, 2),
     "sums": Size(64, 64, 4, 4),
@@ -21,7 +23,12 @@ TILES = {  # queries or heads by keys, and how a kernel is compiled, for the lea
     "talk": Size(16, 128, 4, 3),
     "talk_back": Size(16, 128, 4, 3),
 }
-LONG = {"sums": Size(128, 64, 8, 3)}  # where rows are long
+LONG = {  # where rows are long
+    "products": Size(128, 128, 8, 3),
+    "sums": Size(128, 64, 8, 3),
+}
+SLOTS = 396  # programs that sum at a time, three on each processor of an H200
+SHARE = 8  # keys of a share of a row that is summed, at least, for each channel
 CHUNK = 1024  # keys of a program that mixes, at least, where rows are long
 CHUNKS = 8  # of a row, at most
 
@@ -47,6 +54,13 @@ class Talk:
     def chunks(self, piece: Piece) -> int:
         """Programs that mix for each query."""
         return -(-piece.size[3] // self.chunk) if self.chunk else 1
+
+    def shares(self, piece: Piece, size: Size, width: int) -> int:
+        """Programs for each tile that is summed over keys."""
+        rows, heads, count, wide = piece.size
+        tiles = rows * heads * -(-count // size.m)
+        most = min(SLOTS // tiles, wide // (SHARE * power(width)))
+        return max(1, most) if self.chunk else 1
 
     def size(self, kernel: str, width: int) -> Size:
         """The tiles of a kernel for this type, and rows so wide or heads so many."""
@@ -80,6 +94,7 @@ class Talk:
             jobs=len(widths),
             adds=adds,
             chunk=self.chunk,
+            parts=1 << ((self.k.shape[2] - 1) // self.chunk).bit_length() if self.chunk else 1,
         )
 
     def mixes(self) -> tuple[Tensor, Tensor]:
@@ -94,13 +109,14 @@ def multiplied(work: Talk, piece: Piece, pairs: list[tuple[Tensor, Tensor, Tenso
     widths = [x.shape[-1] for x in xs]
     size = work.size("products", max(widths))
     rows, heads, count, wide = piece.size
-    grid = (heads, -(-count // size.m), -(-wide // (size.n * RUN)) * rows)
+    run = max(1, RUN // size.n)
+    grid = (heads * len(pairs), -(-count // size.m), -(-wide // (size.n * run)) * rows)
     given = (
         tuple(view(piece.of(x, piece.queries)) for x in xs),
         tuple(view(piece.of(y, piece.keys)) for y in ys),
         tuple(map(view, made)),
     )
-    start(products, grid, size, *given, piece.strip, work.shape(size, *widths), RUN)
+    start(products, grid, size, *given, piece.strip, work.shape(size, *widths), run)
 
 
 def mixing(work: Talk, kernel: object, given: tuple, piece: Piece) -> None:
@@ -119,12 +135,36 @@ def matrices(work: Talk, some: list[Piece], *shape: int) -> Tensor:
     return torch.zeros((rows, count, *shape), device=work.q.device)
 
 
-def summed(work: Talk, piece: Piece, s: Tensor, y: Tensor, out: Tensor) -> None:
-    """Fill a strip of out with the rows of y, summed by s."""
-    size, to = work.size("sums", y.shape[-1]), piece.of(out, piece.queries)
-    grid = (-(-piece.strip.queries // size.m), to.shape[0] * to.shape[1])
-    given = (view(s), view(piece.of(y, piece.keys)), view(to))
-    start(sums, grid, size, *given, piece.strip, work.shape(size, y.shape[-1]))
+class Joins:
+    """Where shares of sums over keys lie until the last of a tile has come, and who has come."""
+
+    def __init__(self, work: Talk, some: list[Piece], room: Tensor | None = None):
+        self.room, self.ended = room, work.q.new_empty(0, dtype=torch.int32)
+        if work.chunk:
+            tiles = max((prod(piece.size[:3]) for piece in some), default=0)
+            self.ended = torch.zeros(tiles, dtype=torch.int32, device=work.q.device)
+
+    def apart(self, shares: int, like: Tensor) -> tuple[View, Tensor]:
+        """Room for (S, B · H, R, D) in float32: what a strip needs no longer, or its own."""
+        rows, heads, count, width = like.shape
+        shape = (shares, rows * heads, count, width)
+        if self.room is None:
+            return view(torch.empty(shape, device=like.device)), self.ended
+        return view(self.room.view(torch.float32)[: prod(shape)].view(shape)), self.ended
+
+
+def summed(
+    work: Talk, piece: Piece, s: Tensor, pair: tuple[Tensor, Tensor], joins: Joins
+) -> None:
+    """Fill a strip of pair[1] with the rows of pair[0], summed by s."""
+    y, to = pair[0], piece.of(pair[1], piece.queries)
+    size = work.size("sums", y.shape[-1])
+    shares = work.shares(piece, size, y.shape[-1])
+    grid = (-(-piece.strip.queries // size.m), to.shape[0] * to.shape[1], shares)
+    apart = joins.apart(shares, to) if shares > 1 else (view(to), joins.ended)
+    given = (view(s), view(piece.of(y, piece.keys)), view(to), apart)
+    shape = work.shape(size, y.shape[-1])
+    start(sums, grid, size, *given, piece.strip, shares, shape, shares > 1)
 
 
 def forward(work: Talk) -> tuple[Tensor, Tensor]:
@@ -135,7 +175,7 @@ def forward(work: Talk) -> tuple[Tensor, Tensor]:
     lse = q.new_empty((batch, heads, queries), dtype=torch.float32)
     parts = list(pieces(work, 2 * launch_strips.ROOM))  # the backward pass has two buffers
     room = q.new_empty(size_of(parts))
-    some = view(matrices(work, parts, 1, power(heads)))
+    some, joins = view(matrices(work, parts, 1, power(heads))), Joins(work, parts)
     for piece in parts:
         rows = lse[piece.rows, :, piece.queries, None]
         if piece.strip.keys:
@@ -145,7 +185,7 @@ def forward(work: Talk) -> tuple[Tensor, Tensor]:
             if work.chunk:
                 mixing(work, levels, (view(s), some, work.mixes(), keep), piece)
             mixing(work, talk, (view(s), view(rows), some, work.mixes(), keep), piece)
-            summed(work, piece, s, v, out)
+            summed(work, piece, s, (v, out), joins)
         else:
             rows.fill_(float("inf"))
             piece.of(out, piece.queries).zero_()
@@ -172,7 +212,7 @@ class Gradients:
         if piece.strip.keys:
             widths = [x.shape[-1] for x in xs]
             size = work.size("turned", max(widths))
-            grid = (to[0].shape[1], -(-piece.strip.keys // size.n), to[0].shape[0])
+            grid = (to[0].shape[1] * len(to), -(-piece.strip.keys // size.n), to[0].shape[0])
             given = (
                 tuple(map(view, slopes)),
                 tuple(view(piece.of(x, piece.queries)) for x in xs),
@@ -202,25 +242,27 @@ def backward(work: Talk, lse: Tensor, grad: Tensor) -> list[Tensor]:
     gradients, parts = Gradients(work), list(pieces(work))
     room = [q.new_empty(size_of(parts)) for _ in range(2)]
     asked = (work.mix, work.remix)
-    made = [matrices(work, parts, heads, heads) for _ in range(3)]
+    joins = Joins(work, parts, room[0])  # the weights are of no use when sums are made
+    made = [matrices(work, parts, heads, heads) for _ in range(2)]
+    some = view(matrices(work, parts, 1, heads))
     for piece in parts:
         s, du = (piece.within(x) for x in room)
         if piece.strip.keys:
             multiplied(work, piece, [(q, k, s), (grad, v, du)])
             level = view(lse[piece.rows, :, piece.queries, None])
             given, keep = (view(s), view(du), level, work.mixes()), kept(work.keep, piece.rows)
-            first, second, *_, some = map(view, made)
+            given = (*given, tuple(map(view, made)), some, keep)
             if work.chunk:
-                mixing(work, meet, (*given, some, keep), piece)
-            mixing(work, talk_back, (*given, (first, second), some, keep), piece)
+                mixing(work, meet, given, piece)
+            mixing(work, talk_back, given, piece)
         gradients.add(piece, [du, s], grad)
         if piece.strip.keys:
-            summed(work, piece, du, k, dq)
+            summed(work, piece, du, (k, dq), joins)
         else:
             piece.of(dq, piece.queries).zero_()
     heads = q.shape[1]
     mixes = [
         m.sum((0, 1))[:heads, :heads].contiguous() if x.numel() else torch.empty_like(x)
-        for m, x in zip(made[:2], asked, strict=True)
+        for m, x in zip(made, asked, strict=True)
     ]
     return [dq, *gradients.made, *mixes]

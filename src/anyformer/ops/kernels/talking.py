@@ -107,17 +107,20 @@ def levels(s_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
 
 
 @triton.jit
-def joined(some_, b, i, chunks, F: tl.constexpr):
+def of_chunks(some_, b, i, other, F: tl.constexpr):
+    """What the chunks of a query's row have found, (P, A); other beyond the last."""
+    j, chunks = tl.arange(0, F.parts)[:, None], tl.num_programs(2)
+    at = place(some_, b, i * chunks, 0) + j * some_.h + tl.arange(0, F.A)[None, :]
+    return tl.load(at, mask=j < chunks, other=other)
+
+
+@triton.jit
+def joined(some_, b, i, F: tl.constexpr):
     """The log-sum-exp of all chunks (A,): one that is inf has no keys."""
-    at = place(some_, b, i * chunks, 0) + tl.arange(0, F.A)
-    top = tl.full((F.A,), LEAST, tl.float32)
-    total = tl.full((F.A,), 0.0, tl.float32)
-    for c in range(0, chunks):
-        level = tl.load(at + c * some_.h)
-        level = tl.where(level == float("inf"), float("-inf"), level)
-        new = tl.maximum(top, level)
-        total = total * tl.exp2(top - new) + tl.exp2(level - new)
-        top = new
+    level = of_chunks(some_, b, i, float("inf"), F)
+    level = tl.where(level == float("inf"), float("-inf"), level)
+    top = tl.maximum(tl.max(level, 0), LEAST)
+    total = tl.sum(tl.exp2(level - top[None, :]), 0)
     none = total == 0
     return tl.where(none, float("inf"), top + tl.log2(tl.where(none, 1.0, total)))
 
@@ -131,7 +134,7 @@ def talk(s_, lse_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexp
     remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
     low, high = own(i, c, strip, F)
     if F.chunk:
-        lse = joined(some_, b, i, tl.num_programs(2), F)
+        lse = joined(some_, b, i, F)
     else:
         lse = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
     a = tl.arange(0, F.A)
@@ -165,14 +168,28 @@ def lse_of(lse_, b, i, strip, F: tl.constexpr):
 
 
 @triton.jit
-def meet(s_, du_, lse_, mixes, some_, keep, strip, F: tl.constexpr):
-    """The sums of weights by du over a chunk of keys, some (B, R · C, A, A)."""
+def taken(met, mixes, strip, F: tl.constexpr):
+    """What softmax takes off (A,), of the sums of weights by du: a part, if they are a part."""
+    if F.remix:
+        by = matrix(mixes[1], strip.heads, F, False)
+    else:
+        a = tl.arange(0, F.A)
+        by = tl.where(a[:, None] == a[None, :], 1.0, 0.0)
+    return tl.sum(met * by, 1)
+
+
+@triton.jit
+def meet(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
+    """What softmax takes off for a chunk of keys, some (B, R · C, A), and remix's gradient."""
     i, b, c = turn(strip, F, True)
     mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
     low, high = own(i, c, strip, F)
     lse = lse_of(lse_, b, i, strip, F)
     met = met_of(s_, du_, lse, mix, keep, (b, i, low, high), strip, F)
-    tl.store(spot(some_, b, i * tl.num_programs(2) + c, F), met)
+    row = i * tl.num_programs(2) + c
+    tl.store(place(some_, b, row, 0) + tl.arange(0, F.A), taken(met, mixes, strip, F))
+    if F.remix:
+        add(made[1], b, row, met, F)
 
 
 @triton.jit
@@ -181,7 +198,7 @@ def talk_back(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
 
     made: sums (B, R · C, A, A) for the gradients of mix and remix, to which this strip's are added.
     The sums of weights by du over a row give remix's gradient, and with remix what softmax takes
-    off.
+    off; in chunks `meet` has found both.
     """
     i, b, c = turn(strip, F, not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
@@ -189,26 +206,12 @@ def talk_back(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
     lse = lse_of(lse_, b, i, strip, F)
     low, high = own(i, c, strip, F)
     if F.chunk:
-        met = tl.full((F.A, F.A), 0.0, tl.float32)
-        for j in range(0, tl.num_programs(2)):
-            met += tl.load(spot(some_, b, i * tl.num_programs(2) + j, F))
-        if F.remix:
-            add(
-                made[1],
-                b,
-                i * tl.num_programs(2) + c,
-                tl.load(spot(some_, b, i * tl.num_programs(2) + c, F)),
-                F,
-            )
+        delta = tl.sum(of_chunks(some_, b, i, 0.0, F), 0)
     else:
         met = met_of(s_, du_, lse, mix, keep, (b, i, low, high), strip, F)
+        delta = taken(met, mixes, strip, F)
         if F.remix:
             add(made[1], b, i, met, F)
-    if F.remix:
-        delta = tl.sum(met * matrix(mixes[1], strip.heads, F, False), 1)
-    else:
-        a = tl.arange(0, F.A)
-        delta = tl.sum(tl.where(a[:, None] == a[None, :], met, 0.0), 1)
     remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
     back = matrix(mixes[1], strip.heads, F, True).to(TYPE)
     away = matrix(mixes[0], strip.heads, F, True).to(TYPE)
