@@ -13,7 +13,7 @@ from anyformer.ops.kernels.launch import Facts, Size, power, start, view
 from anyformer.ops.kernels.launch_strips import Piece, grain, kept, long_rows, pieces, size_of
 from anyformer.ops.kernels.strips import Shape, products, sums, turned
 from anyformer.ops.kernels.talking import levels, meet, talk, talk_back
-from anyformer.ops.kernels.tile import View
+from anyformer.ops.kernels.tile import INTERPRETED, View
 
 RUN = 512  # keys of a program that multiplies
 TILES = {  # queries or heads by keys, and how a kernel is compiled, for the least heads
@@ -24,13 +24,16 @@ TILES = {  # queries or heads by keys, and how a kernel is compiled, for the lea
     "talk_back": Size(16, 128, 4, 3),
 }
 LONG = {  # where rows are long
-    "products": Size(128, 128, 8, 3),
-    "sums": Size(128, 64, 8, 3),
+    "products": Size(128, 128, 8, 3, registers=128),  # two programs to a processor
+    "sums": Size(128, 64, 8, 4),
+    "turned": Size(64, 128, 8, 4),
+    "talk_back": Size(16, 128, 4, 3, registers=128),  # four
 }
-SLOTS = 396  # programs that sum at a time, three on each processor of an H200
+SLOTS = 264  # programs that sum at a time, two on each processor of an H200
 SHARE = 8  # keys of a share of a row that is summed, at least, for each channel
 CHUNK = 1024  # keys of a program that mixes, at least, where rows are long
 CHUNKS = 8  # of a row, at most
+WAITS = not INTERPRETED.value  # whether they wait for each other: the interpreter has one at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +53,11 @@ class Talk:
     def chunk(self) -> int:
         """Keys that a program which mixes has; 0: all."""
         return max(CHUNK, power(-(-self.k.shape[2] // CHUNKS))) if long_rows(self) else 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether programs of one query wait for each other."""
+        return WAITS and self.chunk > 0
 
     def chunks(self, piece: Piece) -> int:
         """Programs that mix for each query."""
@@ -71,7 +79,8 @@ class Talk:
         more *= 4 if exact and mixes else 2 if exact else 1
         least = 16 if mixes or exact else 32
         n = min(size.n, max(least, size.n // more))
-        return Size(size.m, n, size.warps, 1 if exact else max(1, size.stages - more + 1))
+        stages = 1 if exact else max(1, size.stages - more + 1)
+        return size._replace(n=n, stages=stages, registers=0 if exact else size.registers)
 
     def shape(self, size: Size, *widths: int, adds: bool = False) -> Shape:
         """What a kernel with such tiles is compiled for, where rows are so wide."""
@@ -95,6 +104,7 @@ class Talk:
             adds=adds,
             chunk=self.chunk,
             parts=1 << ((self.k.shape[2] - 1) // self.chunk).bit_length() if self.chunk else 1,
+            waits=self.waits,
         )
 
     def mixes(self) -> tuple[Tensor, Tensor]:
@@ -110,7 +120,8 @@ def multiplied(work: Talk, piece: Piece, pairs: list[tuple[Tensor, Tensor, Tenso
     size = work.size("products", max(widths))
     rows, heads, count, wide = piece.size
     run = max(1, RUN // size.n)
-    grid = (heads * len(pairs), -(-count // size.m), -(-wide // (size.n * run)) * rows)
+    blocks, runs = -(-count // size.m), -(-wide // (size.n * run)) * rows
+    grid = (heads * len(pairs), *((runs, blocks) if work.waits else (blocks, runs)))
     given = (
         tuple(view(piece.of(x, piece.queries)) for x in xs),
         tuple(view(piece.of(y, piece.keys)) for y in ys),
@@ -133,6 +144,13 @@ def matrices(work: Talk, some: list[Piece], *shape: int) -> Tensor:
     sizes = [(piece.size[0], piece.size[2] * work.chunks(piece)) for piece in some]
     rows, count = (max((size[i] for size in sizes), default=0) for i in (0, 1))
     return torch.zeros((rows, count, *shape), device=work.q.device)
+
+
+def arrivals(work: Talk, some: list[Piece]) -> list[Tensor]:
+    """Zeros for each strip: a number to take, and from place 4 on how many chunks have told."""
+    sizes = [4 + prod((piece.size[0], piece.size[2])) if work.waits else 0 for piece in some]
+    whole = [size + -size % 4 for size in sizes]  # so that all begin at 16 bytes
+    return list(torch.zeros(sum(whole), dtype=torch.int32, device=work.q.device).split(whole))
 
 
 class Joins:
@@ -176,15 +194,17 @@ def forward(work: Talk) -> tuple[Tensor, Tensor]:
     parts = list(pieces(work, 2 * launch_strips.ROOM))  # the backward pass has two buffers
     room = q.new_empty(size_of(parts))
     some, joins = view(matrices(work, parts, 1, power(heads))), Joins(work, parts)
-    for piece in parts:
+    come = arrivals(work, parts)
+    for at, piece in enumerate(parts):
         rows = lse[piece.rows, :, piece.queries, None]
         if piece.strip.keys:
             s = piece.within(room)
             multiplied(work, piece, [(q, work.k, s)])
             keep = kept(work.keep, piece.rows)
-            if work.chunk:
-                mixing(work, levels, (view(s), some, work.mixes(), keep), piece)
-            mixing(work, talk, (view(s), view(rows), some, work.mixes(), keep), piece)
+            given = (view(s), view(rows), some, work.mixes(), come[at], keep)
+            if work.chunk and not work.waits:
+                mixing(work, levels, given, piece)
+            mixing(work, talk, given, piece)
             summed(work, piece, s, (v, out), joins)
         else:
             rows.fill_(float("inf"))
@@ -245,14 +265,15 @@ def backward(work: Talk, lse: Tensor, grad: Tensor) -> list[Tensor]:
     joins = Joins(work, parts, room[0])  # the weights are of no use when sums are made
     made = [matrices(work, parts, heads, heads) for _ in range(2)]
     some = view(matrices(work, parts, 1, heads))
-    for piece in parts:
+    come = arrivals(work, parts)
+    for at, piece in enumerate(parts):
         s, du = (piece.within(x) for x in room)
         if piece.strip.keys:
             multiplied(work, piece, [(q, k, s), (grad, v, du)])
             level = view(lse[piece.rows, :, piece.queries, None])
             given, keep = (view(s), view(du), level, work.mixes()), kept(work.keep, piece.rows)
-            given = (*given, tuple(map(view, made)), some, keep)
-            if work.chunk:
+            given = (*given, tuple(map(view, made)), some, come[at], keep)
+            if work.chunk and not work.waits:
                 mixing(work, meet, given, piece)
             mixing(work, talk_back, given, piece)
         gradients.add(piece, [du, s], grad)

@@ -52,6 +52,7 @@ class Shape(NamedTuple):
     adds: bool  # whether to add to what is there
     chunk: int  # keys that a program which mixes has; 0: all
     parts: int  # chunks of a row at most, a power of two
+    waits: bool  # whether the programs of a row's chunks wait for each other
 
 
 @triton.jit
@@ -75,18 +76,25 @@ def products(xs, ys, made, strip, F: tl.constexpr, RUN: tl.constexpr):
     """made (B, H, R, W) = x (B, H, R, D) · y (B, G, K, D): a program for RUN tiles and one job."""
     wide = (strip.keys + F.even - 1) // F.even * F.even
     runs = (wide + RUN * F.N - 1) // (RUN * F.N)
-    m0, run, b = tl.program_id(1) * F.M, tl.program_id(2) % runs, tl.program_id(2) // runs
+    if F.waits:  # what mixes then has whole queries at a time
+        m0, run, b = tl.program_id(2) * F.M, tl.program_id(1) % runs, tl.program_id(1) // runs
+    else:
+        m0, run, b = tl.program_id(1) * F.M, tl.program_id(2) % runs, tl.program_id(2) // runs
     run *= RUN * F.N
     low, _ = span(m0, strip, F)
     _, high = span(tl.minimum(m0 + F.M, strip.queries) - 1, strip, F)
     low, high = tl.maximum(low, run), tl.minimum(high, run + RUN * F.N)
     at = (b, tl.program_id(0) % strip.heads, m0, low, high)
-    if F.jobs == 1:
-        multiply(xs[0], ys[0], made[0], at, strip, F, F.D, F.BD)
-    elif tl.program_id(0) < strip.heads:
-        multiply(xs[0], ys[0], made[0], at, strip, F, F.D, F.BD)
-    else:
+    second = tl.program_id(0) >= strip.heads
+    if F.D == F.E:
+        x, y, s = xs[0], ys[0], made[0]
+        if F.jobs == 2 and second:
+            x, y, s = xs[1], ys[1], made[1]
+        multiply(x, y, s, at, strip, F, F.D, F.BD)
+    elif second:
         multiply(xs[1], ys[1], made[1], at, strip, F, F.E, F.BE)
+    else:
+        multiply(xs[0], ys[0], made[0], at, strip, F, F.D, F.BD)
 
 
 @triton.jit
@@ -133,8 +141,11 @@ def sums(s_, y_, out_, apart, strip, shares, F: tl.constexpr, JOIN: tl.constexpr
         tl.debug_barrier()  # all threads have written
         if is_last(ended + bh * tl.num_programs(0) + tl.program_id(0), shares):
             acc = tl.full((F.M, F.BD), 0.0, tl.float32)
-            for j in range(0, shares):
-                acc += rows(part_, place(part_, j, bh, m0), left, F.M, F.D, F.BD)
+            for j in range(0, shares, 2):  # two are asked for at a time
+                one = rows(part_, place(part_, j, bh, m0), left, F.M, F.D, F.BD)
+                more = tl.where(j + 1 < shares, left, 0)
+                two = rows(part_, place(part_, j + 1, bh, m0), more, F.M, F.D, F.BD)
+                acc = acc + one + two
             put(out_, place(out_, b, h, m0), left, acc, F.M, F.D, F.BD)
     else:
         put(out_, place(out_, b, h, m0), left, acc, F.M, F.D, F.BD)
@@ -168,12 +179,16 @@ def asking(n0, strip, F: tl.constexpr):
 def turned(made, xs, totals, strip, F: tl.constexpr):
     """total (B, G, K, D): the rows of x (B, H, R, D), summed by what was made, turned round."""
     g = tl.program_id(0) % (strip.heads // strip.group)
-    if F.jobs == 1:
-        turn(made[0], xs[0], totals[0], g, strip, F, F.D, F.BD)
-    elif tl.program_id(0) == g:
-        turn(made[0], xs[0], totals[0], g, strip, F, F.D, F.BD)
-    else:
+    second = tl.program_id(0) > g
+    if F.D == F.E:
+        s, x, total = made[0], xs[0], totals[0]
+        if F.jobs == 2 and second:
+            s, x, total = made[1], xs[1], totals[1]
+        turn(s, x, total, g, strip, F, F.D, F.BD)
+    elif second:
         turn(made[1], xs[1], totals[1], g, strip, F, F.E, F.BE)
+    else:
+        turn(made[0], xs[0], totals[0], g, strip, F, F.D, F.BD)
 
 
 @triton.jit

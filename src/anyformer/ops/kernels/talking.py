@@ -4,8 +4,10 @@ A program has the heads of some keys of one query as columns of its tile, so tha
 product with a matrix of heads by heads, and what comes out can go into the next product as it is.
 It reads a row twice, the second time backwards: what was read last is near. So is what was written
 last: each kernel begins where the one before ended. Long rows are cut into chunks, with a program
-each, and what all chunks must know has a kernel of its own. Sums over keys are kept for each of
-ROWS places, as many as the warps have, and joined at the end: no thread waits meanwhile.
+each. What all chunks must know either has a kernel of its own, or they wait for each other: then
+the programs of a query run at the same time, and a chunk is still near when it is read again. Sums
+over keys are kept for each of ROWS places, as many as the warps have, and joined at the end: no
+thread waits meanwhile.
 
 Letters: as in `strips`; A heads and N keys of a tile. What is mixed is in units of log 2.
 """
@@ -59,13 +61,42 @@ def scored(s, mix, hide, strip, F: tl.constexpr):
 
 
 @triton.jit
-def turn(strip, F: tl.constexpr, BACK: tl.constexpr):
-    """Whose turn it is: query, batch row and chunk of keys; BACK: from the last of each on."""
-    i, b, c = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+def turn(come, strip, F: tl.constexpr, BACK: tl.constexpr):
+    """Whose turn it is: query, batch row and chunk of keys; BACK: from the last of each on.
+
+    Those that wait take numbers: whom they wait for has a lower one, or the next, and runs already
+    or soon will.
+    """
+    if F.waits:
+        number, chunks = tl.atomic_add(come, 1, sem="relaxed", scope="gpu"), tl.num_programs(2)
+        c, i = number % chunks, number // chunks % strip.queries
+        b = number // chunks // strip.queries
+    else:
+        i, b, c = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     if BACK:
         i, b = strip.queries - 1 - i, tl.num_programs(1) - 1 - b
         c = tl.num_programs(2) - 1 - c
     return i, b, c
+
+
+@triton.jit
+def told(come, some_, at, found, strip, F: tl.constexpr):
+    """Write what a chunk has found (A,) for the others of its row, and say so."""
+    b, i, c = at
+    tl.store(place(some_, b, i * tl.num_programs(2) + c, 0) + tl.arange(0, F.A), found)
+    tl.debug_barrier()  # all threads have written
+    tl.atomic_add(come + 4 + b * strip.queries + i, 1, sem="release", scope="gpu")
+
+
+@triton.jit
+def wait(come, b, i, strip):
+    """Until all chunks of a row have told what they found."""
+    while (
+        tl.atomic_add(come + 4 + b * strip.queries + i, 0, sem="acquire", scope="gpu")
+        < tl.num_programs(2)
+    ):
+        pass
+    tl.debug_barrier()
 
 
 @triton.jit
@@ -97,9 +128,9 @@ def level_of(s_, mix, keep, at, strip, F: tl.constexpr, ROWS: tl.constexpr):
 
 
 @triton.jit
-def levels(s_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
+def levels(s_, lse_, some_, mixes, come, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """The log-sum-exp of a chunk of keys, some (B, R · C, A)."""
-    i, b, c = turn(strip, F, True)
+    i, b, c = turn(come, strip, F, True)
     mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
     low, high = own(i, c, strip, F)
     level = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
@@ -111,7 +142,7 @@ def of_chunks(some_, b, i, other, F: tl.constexpr):
     """What the chunks of a query's row have found, (P, A); other beyond the last."""
     j, chunks = tl.arange(0, F.parts)[:, None], tl.num_programs(2)
     at = place(some_, b, i * chunks, 0) + j * some_.h + tl.arange(0, F.A)[None, :]
-    return tl.load(at, mask=j < chunks, other=other)
+    return tl.load(at, mask=j < chunks, other=other, cache_modifier=".cg")
 
 
 @triton.jit
@@ -126,17 +157,23 @@ def joined(some_, b, i, F: tl.constexpr):
 
 
 @triton.jit
-def talk(s_, lse_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
-    """Put the weights in place of the scores, both mixed, and write lse (B, H, R)."""
-    i, b, c = turn(strip, F, not F.chunk)
+def talk(s_, lse_, some_, mixes, come, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
+    """Put the weights in place of the scores, both mixed, and write lse (B, H, R).
+
+    come, if chunks wait: a number to take, and from its place 4 on who has told, for each query.
+    """
+    i, b, c = turn(come, strip, F, F.waits or not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
     remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
     low, high = own(i, c, strip, F)
+    if F.waits or not F.chunk:
+        lse = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
+    if F.waits:
+        told(come, some_, (b, i, c), lse, strip, F)
+        wait(come, b, i, strip)
     if F.chunk:
         lse = joined(some_, b, i, F)
-    else:
-        lse = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
     a = tl.arange(0, F.A)
     tl.store(place(lse_, b, 0, i) + a * lse_.h, lse, mask=a < strip.heads)
     for past in range(low, high, F.N):
@@ -179,9 +216,9 @@ def taken(met, mixes, strip, F: tl.constexpr):
 
 
 @triton.jit
-def meet(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
+def meet(s_, du_, lse_, mixes, made, some_, come, keep, strip, F: tl.constexpr):
     """What softmax takes off for a chunk of keys, some (B, R · C, A), and remix's gradient."""
-    i, b, c = turn(strip, F, True)
+    i, b, c = turn(come, strip, F, True)
     mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
     low, high = own(i, c, strip, F)
     lse = lse_of(lse_, b, i, strip, F)
@@ -193,25 +230,29 @@ def meet(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
 
 
 @triton.jit
-def talk_back(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
+def talk_back(s_, du_, lse_, mixes, made, some_, come, keep, strip, F: tl.constexpr):
     """Put the mixed weights in place of the scores, and in du's the gradient of the scores.
 
     made: sums (B, R · C, A, A) for the gradients of mix and remix, to which this strip's are added.
     The sums of weights by du over a row give remix's gradient, and with remix what softmax takes
-    off; in chunks `meet` has found both.
+    off; in chunks that don't wait `meet` has found both.
     """
-    i, b, c = turn(strip, F, not F.chunk)
+    i, b, c = turn(come, strip, F, F.waits or not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
     lse = lse_of(lse_, b, i, strip, F)
     low, high = own(i, c, strip, F)
-    if F.chunk:
-        delta = tl.sum(of_chunks(some_, b, i, 0.0, F), 0)
-    else:
+    if F.waits or not F.chunk:
         met = met_of(s_, du_, lse, mix, keep, (b, i, low, high), strip, F)
         delta = taken(met, mixes, strip, F)
+        if F.waits:
+            told(come, some_, (b, i, c), delta, strip, F)
         if F.remix:
-            add(made[1], b, i, met, F)
+            add(made[1], b, i * tl.num_programs(2) + c, met, F)
+    if F.waits:
+        wait(come, b, i, strip)
+    if F.chunk:
+        delta = tl.sum(of_chunks(some_, b, i, 0.0, F), 0)
     remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
     back = matrix(mixes[1], strip.heads, F, True).to(TYPE)
     away = matrix(mixes[0], strip.heads, F, True).to(TYPE)
