@@ -17,7 +17,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.strips import loaded, span, stored
+from anyformer.ops.kernels.chunks import of_chunks, own, told, turn, wait
+from anyformer.ops.kernels.strips import loaded, stored
 from anyformer.ops.kernels.tile import LOG2E, dot, place
 
 LEAST = tl.constexpr(-1e30)  # below all scores: so rows without a key need no case of their own
@@ -61,54 +62,6 @@ def scored(s, mix, hide, strip, F: tl.constexpr):
 
 
 @triton.jit
-def turn(come, strip, F: tl.constexpr, BACK: tl.constexpr):
-    """Whose turn it is: query, batch row and chunk of keys; BACK: from the last of each on.
-
-    Those that wait take numbers: whom they wait for has a lower one, or the next, and runs already
-    or soon will.
-    """
-    if F.waits:
-        number, chunks = tl.atomic_add(come, 1, sem="relaxed", scope="gpu"), tl.num_programs(2)
-        c, i = number % chunks, number // chunks % strip.queries
-        b = number // chunks // strip.queries
-    else:
-        i, b, c = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    if BACK:
-        i, b = strip.queries - 1 - i, tl.num_programs(1) - 1 - b
-        c = tl.num_programs(2) - 1 - c
-    return i, b, c
-
-
-@triton.jit
-def told(come, some_, at, found, strip, F: tl.constexpr):
-    """Write what a chunk has found (A,) for the others of its row, and say so."""
-    b, i, c = at
-    tl.store(place(some_, b, i * tl.num_programs(2) + c, 0) + tl.arange(0, F.A), found)
-    tl.debug_barrier()  # all threads have written
-    tl.atomic_add(come + 4 + b * strip.queries + i, 1, sem="release", scope="gpu")
-
-
-@triton.jit
-def wait(come, b, i, strip):
-    """Until all chunks of a row have told what they found."""
-    while (
-        tl.atomic_add(come + 4 + b * strip.queries + i, 0, sem="acquire", scope="gpu")
-        < tl.num_programs(2)
-    ):
-        pass
-    tl.debug_barrier()
-
-
-@triton.jit
-def own(i, c, strip, F: tl.constexpr):
-    """The keys that a program has of a query's row: all, or a chunk."""
-    low, high = span(i, strip, F)
-    if F.chunk:
-        low, high = tl.maximum(low, c * F.chunk), tl.minimum(high, (c + 1) * F.chunk)
-    return low, high
-
-
-@triton.jit
 def level_of(s_, mix, keep, at, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """The log-sum-exp of a query's mixed scores (A,), inf where no key is seen."""
     b, i, low, high = at
@@ -138,14 +91,6 @@ def levels(s_, lse_, some_, mixes, come, keep, strip, F: tl.constexpr, ROWS: tl.
 
 
 @triton.jit
-def of_chunks(some_, b, i, other, F: tl.constexpr):
-    """What the chunks of a query's row have found, (P, A); other beyond the last."""
-    j, chunks = tl.arange(0, F.parts)[:, None], tl.num_programs(2)
-    at = place(some_, b, i * chunks, 0) + j * some_.h + tl.arange(0, F.A)[None, :]
-    return tl.load(at, mask=j < chunks, other=other, cache_modifier=".cg")
-
-
-@triton.jit
 def joined(some_, b, i, F: tl.constexpr):
     """The log-sum-exp of all chunks (A,): one that is inf has no keys."""
     level = of_chunks(some_, b, i, float("inf"), F)
@@ -158,10 +103,7 @@ def joined(some_, b, i, F: tl.constexpr):
 
 @triton.jit
 def talk(s_, lse_, some_, mixes, come, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
-    """Put the weights in place of the scores, both mixed, and write lse (B, H, R).
-
-    come, if chunks wait: a number to take, and from its place 4 on who has told, for each query.
-    """
+    """Put the weights in place of the scores, both mixed, and write lse (B, H, R)."""
     i, b, c = turn(come, strip, F, F.waits or not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
