@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -22,15 +23,15 @@ def _tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tiles, blocks and chunks, and room for 16 queries in a strip: there are several."""
     if GPU:
         return
-    from anyformer.ops.kernels import launch_strips, launch_talking
+    from anyformer.ops.kernels import launch_strips, talk
     from anyformer.ops.kernels.launch import Size
 
-    small = dict.fromkeys(launch_talking.TILES, Size(16, 16, 4, 1))
-    monkeypatch.setattr(launch_talking, "TILES", small)
-    monkeypatch.setattr(launch_talking, "LONG", {"sums": Size(32, 16, 4, 1)})
-    monkeypatch.setattr(launch_talking, "RUN", 2)
-    monkeypatch.setattr(launch_talking, "CHUNK", 16)
-    monkeypatch.setattr(launch_talking, "CHUNKS", 3)
+    monkeypatch.setattr(talk, "TILES", dict.fromkeys(talk.TILES, Size(16, 16, 4, 1)))
+    monkeypatch.setattr(talk, "LONG", {"sums": Size(32, 16, 4, 1)})
+    monkeypatch.setattr(talk, "RUN", 32)
+    monkeypatch.setattr(talk, "SHARE", 1)
+    monkeypatch.setattr(talk, "CHUNK", 16)
+    monkeypatch.setattr(talk, "CHUNKS", 3)
     monkeypatch.setattr(launch_strips, "FINE", launch_strips.Grain(16, 16))
     monkeypatch.setattr(launch_strips, "COARSE", launch_strips.Grain(32, 16))
     monkeypatch.setattr(launch_strips, "ROOM", 1)
@@ -87,12 +88,14 @@ def test_a_strip_with_all_queries_writes_gradients_at_once(monkeypatch: pytest.M
 @pytest.mark.gpu
 @pytest.mark.parametrize("seed", range(40))
 def test_random_shapes_on_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from anyformer.ops.kernels import launch_strips, launch_talking
+    from anyformer.ops.kernels import launch_strips, talk
 
     draw = random.Random(seed)
     monkeypatch.setattr(launch_strips, "ROOM", draw.choice([1 << 14, 1 << 18, 1 << 25]))
     monkeypatch.setattr(launch_strips, "LONG", draw.choice([128, 4096]))
-    monkeypatch.setattr(launch_talking, "CHUNK", draw.choice([128, 256]))
+    monkeypatch.setattr(talk, "CHUNK", draw.choice([128, 256]))
+    monkeypatch.setattr(talk, "SHARE", draw.choice([1, 8]))
+    monkeypatch.setattr(talk, "WAITS", draw.random() < 0.7)
     size = draw.choice([8, 16, 40, 64, 80, 128])
     case = Case(
         heads=draw.choice([(4, 4), (12, 2), (20, 20), (2, 1)]),
@@ -136,9 +139,91 @@ def test_rows_without_a_key_give_zeros_and_no_gradient() -> None:
 def test_twice_the_same_gradients_bit_for_bit() -> None:
     case = CASES["after alone, padding, later"]
     given = case.tensors()
-    run = lambda q, k, v, p: attend(q, k, v, p, "talking")
-    one, two = (case.results(run, given, torch.float32) for _ in range(2))
+    one, two = (ran(case, given) for _ in range(2))
     assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def ran(case: Case, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Output and gradients."""
+    return case.results(lambda q, k, v, p: attend(q, k, v, p, "talking"), given, case.dtype)
+
+
+@pytest.fixture
+def long(monkeypatch: pytest.MonkeyPatch) -> tuple[Case, pytest.MonkeyPatch]:
+    """A case with long rows, in shares and chunks on a GPU too; and what sets its constants."""
+    from anyformer.ops.kernels import launch_strips, talk
+
+    monkeypatch.setattr(launch_strips, "LONG", 1)
+    monkeypatch.setattr(launch_strips, "ROOM", 1 << 20)
+    if not GPU:
+        return plain((2, 1), 4, start=30, causal=True), monkeypatch
+    monkeypatch.setattr(talk, "CHUNK", 128)
+    monkeypatch.setattr(talk, "SHARE", 1)
+    case = plain((12, 12), 900, causal=True, size=(64, 64), dtype=torch.bfloat16, gain=0.3)
+    return case, monkeypatch
+
+
+def test_sums_in_shares_equal_those_in_one(long: tuple[Case, pytest.MonkeyPatch]) -> None:
+    from anyformer.ops.kernels import talk
+
+    case, patch = long
+    given, taken, shares = case.tensors(), [], talk.Talk.shares
+
+    def spied(*args: Any) -> int:
+        taken.append(shares(*args))
+        return taken[-1]
+
+    patch.setattr(talk.Talk, "shares", spied)
+    found = []
+    for slots in (1, 264):
+        taken.clear()
+        patch.setattr(talk, "SLOTS", slots)
+        found.append(ran(case, given))
+        assert (max(taken) > 1) == (slots > 1)
+    near = 1e-2 if GPU else 1e-5
+    for name, one in found[0].items():
+        assert (one - found[1][name]).abs().max() <= near * one.abs().max(), name
+
+
+def test_long_rows_twice_the_same_bit_for_bit(long: tuple[Case, pytest.MonkeyPatch]) -> None:
+    given = long[0].tensors()
+    one, two = (ran(long[0], given) for _ in range(2))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.gpu
+def test_chunks_that_wait_equal_a_kernel_of_their_own(
+    long: tuple[Case, pytest.MonkeyPatch],
+) -> None:
+    from anyformer.ops.kernels import talk
+
+    case, patch = long
+    given, found = case.tensors(), []
+    for waits in (True, False):
+        patch.setattr(talk, "WAITS", waits)
+        found.append(ran(case, given))
+    for name, one in found[0].items():
+        assert (one - found[1][name]).abs().max() <= 1e-2 * one.abs().max(), name
+
+
+def test_places_to_wait_at_are_zeros_for_each_query_of_a_strip(
+    long: tuple[Case, pytest.MonkeyPatch],
+) -> None:
+    from anyformer.ops.kernels import launch_talking, talk
+    from anyformer.ops.kernels.launch import Facts
+    from anyformer.ops.kernels.launch_strips import pieces
+
+    long[1].setattr(talk, "WAITS", True)
+    x, none = torch.zeros(3, 2, 37, 8, device=WHERE), torch.empty(0)
+    facts = Facts(**dict.fromkeys(Facts._fields, 0) | {"causal": 1})
+    work = talk.Talk(x, x, x, none, none, none, 1.0, facts)
+    some = list(pieces(work, 2000))
+    come = launch_talking.arrivals(work, some)
+    assert len(some) > 1
+    for piece, one in zip(some, come, strict=True):
+        assert one.numel() >= 4 + piece.size[0] * piece.size[2]
+        assert one.data_ptr() % 16 == 0
+        assert not one.any()
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo's

@@ -56,10 +56,10 @@ class _Talking(torch.autograd.Function):
 @torch.library.custom_op("anyformer::talking_forward", mutates_args=())
 def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
     """Launch the kernels: q, k, v, mix, remix, keep -> out, log-sum-exp."""
-    from anyformer.ops.kernels import launch, launch_talking  # Triton is no dependency
+    from anyformer.ops.kernels import launch, launch_talking, talk  # Triton is no dependency
 
     q, k, v, mix, remix, keep = given
-    work = launch_talking.Talk(q, k, v, mix, remix, keep, scale, launch.Facts(*facts))
+    work = talk.Talk(q, k, v, mix, remix, keep, scale, launch.Facts(*facts))
     return launch_talking.forward(work)
 
 
@@ -74,10 +74,10 @@ def _(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tens
 @torch.library.custom_op("anyformer::talking_backward", mutates_args=())
 def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
     """Launch the backward kernels; given as before, then log-sum-exp and grad."""
-    from anyformer.ops.kernels import launch, launch_talking
+    from anyformer.ops.kernels import launch, launch_talking, talk
 
     q, k, v, mix, remix, keep, lse, grad = given
-    work = launch_talking.Talk(q, k, v, mix, remix, keep, scale, launch.Facts(*facts))
+    work = talk.Talk(q, k, v, mix, remix, keep, scale, launch.Facts(*facts))
     return launch_talking.backward(work, lse, grad)
 
 

@@ -2,90 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from math import prod
 
 import torch
 from torch import Tensor
 
 from anyformer.ops.kernels import launch_strips
-from anyformer.ops.kernels.launch import Facts, Size, power, start, view
-from anyformer.ops.kernels.launch_strips import Piece, grain, kept, long_rows, pieces, size_of
-from anyformer.ops.kernels.strips import Shape, products, sums, turned
+from anyformer.ops.kernels.launch import power, start, view
+from anyformer.ops.kernels.launch_strips import Piece, kept, pieces, size_of
+from anyformer.ops.kernels.strips import products, sums, turned
+from anyformer.ops.kernels.talk import Talk
 from anyformer.ops.kernels.talking import levels, meet, talk, talk_back
-
-RUN = 8  # tiles of keys of a program that multiplies
-TILES = {  # queries or heads by keys, and how a kernel is compiled, for the least heads
-    "products": Size(128, 64, 8, 2),
-    "sums": Size(64, 64, 4, 4),
-    "turned": Size(64, 128, 8, 3),
-    "talk": Size(16, 128, 4, 3),
-    "talk_back": Size(16, 128, 4, 3),
-}
-LONG = {"sums": Size(128, 64, 8, 3)}  # where rows are long
-CHUNK = 1024  # keys of a program that mixes, at least, where rows are long
-CHUNKS = 8  # of a row, at most
-
-
-@dataclass(frozen=True, eq=False)
-class Talk:
-    """One call: q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E), mixes (H, H) and keys to keep."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    mix: Tensor  # float32; empty: none
-    remix: Tensor
-    keep: Tensor  # (B or 1, K - lead) int8; empty: all
-    scale: float
-    facts: Facts
-
-    @property
-    def chunk(self) -> int:
-        """Keys that a program which mixes has; 0: all."""
-        return max(CHUNK, power(-(-self.k.shape[2] // CHUNKS))) if long_rows(self) else 0
-
-    def chunks(self, piece: Piece) -> int:
-        """Programs that mix for each query."""
-        return -(-piece.size[3] // self.chunk) if self.chunk else 1
-
-    def size(self, kernel: str, width: int) -> Size:
-        """The tiles of a kernel for this type, and rows so wide or heads so many."""
-        size = (TILES | LONG if long_rows(self) else TILES)[kernel]
-        exact = self.q.dtype == torch.float32
-        mixes = kernel.startswith("talk")
-        more = power(self.q.shape[1]) // 16 if mixes else max(1, power(width) // 64)
-        more *= 4 if exact and mixes else 2 if exact else 1
-        least = 16 if mixes or exact else 32
-        n = min(size.n, max(least, size.n // more))
-        return Size(size.m, n, size.warps, 1 if exact else max(1, size.stages - more + 1))
-
-    def shape(self, size: Size, *widths: int, adds: bool = False) -> Shape:
-        """What a kernel with such tiles is compiled for, where rows are so wide."""
-        f, wide, fine = self.facts, (*widths, *widths), grain(self)
-        return Shape(
-            M=size.m,
-            N=size.n,
-            D=wide[0],
-            E=wide[1],
-            BD=power(wide[0]),
-            BE=power(wide[1]),
-            A=power(self.q.shape[1]),
-            block=fine.block,
-            even=fine.even,
-            causal=bool(f.causal),
-            window=f.width > 0,
-            pads=self.keep.numel() > 0,
-            mix=self.mix.numel() > 0,
-            remix=self.remix.numel() > 0,
-            jobs=len(widths),
-            adds=adds,
-            chunk=self.chunk,
-        )
-
-    def mixes(self) -> tuple[Tensor, Tensor]:
-        """Both matrices; in place of one that isn't there the other, which isn't used so."""
-        there = self.mix if self.mix.numel() else self.remix
-        return there, self.remix if self.remix.numel() else there
+from anyformer.ops.kernels.tile import View
 
 
 def multiplied(work: Talk, piece: Piece, pairs: list[tuple[Tensor, Tensor, Tensor]]) -> None:
@@ -94,13 +22,15 @@ def multiplied(work: Talk, piece: Piece, pairs: list[tuple[Tensor, Tensor, Tenso
     widths = [x.shape[-1] for x in xs]
     size = work.size("products", max(widths))
     rows, heads, count, wide = piece.size
-    grid = (heads, -(-count // size.m), -(-wide // (size.n * RUN)) * rows)
+    run = work.run(size)
+    blocks, runs = -(-count // size.m), -(-wide // (size.n * run)) * rows
+    grid = (heads * len(pairs), *((runs, blocks) if work.waits else (blocks, runs)))
     given = (
         tuple(view(piece.of(x, piece.queries)) for x in xs),
         tuple(view(piece.of(y, piece.keys)) for y in ys),
         tuple(map(view, made)),
     )
-    start(products, grid, size, *given, piece.strip, work.shape(size, *widths), RUN)
+    start(products, grid, size, *given, piece.strip, work.shape(size, *widths), run)
 
 
 def mixing(work: Talk, kernel: object, given: tuple, piece: Piece) -> None:
@@ -119,12 +49,41 @@ def matrices(work: Talk, some: list[Piece], *shape: int) -> Tensor:
     return torch.zeros((rows, count, *shape), device=work.q.device)
 
 
-def summed(work: Talk, piece: Piece, s: Tensor, y: Tensor, out: Tensor) -> None:
-    """Fill a strip of out with the rows of y, summed by s."""
-    size, to = work.size("sums", y.shape[-1]), piece.of(out, piece.queries)
-    grid = (-(-piece.strip.queries // size.m), to.shape[0] * to.shape[1])
-    given = (view(s), view(piece.of(y, piece.keys)), view(to))
-    start(sums, grid, size, *given, piece.strip, work.shape(size, y.shape[-1]))
+def arrivals(work: Talk, some: list[Piece]) -> list[Tensor]:
+    """Zeros for each strip: a number to take, and from place 4 on how many chunks have told."""
+    sizes = [4 + prod((piece.size[0], piece.size[2])) if work.waits else 0 for piece in some]
+    whole = [size + -size % 4 for size in sizes]  # so that all begin at 16 bytes
+    return list(torch.zeros(sum(whole), dtype=torch.int32, device=work.q.device).split(whole))
+
+
+class Joins:
+    """Where shares of sums over keys lie until the last of a tile has come, and who has come."""
+
+    def __init__(self, work: Talk, some: list[Piece], room: Tensor | None = None):
+        self.room, self.ended = room, work.q.new_empty(0, dtype=torch.int32)
+        if work.chunk:
+            tiles = max((prod(piece.size[:3]) for piece in some), default=0)
+            self.ended = torch.zeros(tiles, dtype=torch.int32, device=work.q.device)
+
+    def apart(self, shares: int, like: Tensor) -> tuple[View, Tensor]:
+        """Room for (S, B · H, R, D) in float32: what a strip needs no longer, or its own."""
+        rows, heads, count, width = like.shape
+        shape = (shares, rows * heads, count, width)
+        if self.room is None:
+            return view(torch.empty(shape, device=like.device)), self.ended
+        return view(self.room.view(torch.float32)[: prod(shape)].view(shape)), self.ended
+
+
+def summed(work: Talk, piece: Piece, s: Tensor, pair: tuple[Tensor, Tensor], joins: Joins) -> None:
+    """Fill a strip of pair[1] with the rows of pair[0], summed by s."""
+    y, to = pair[0], piece.of(pair[1], piece.queries)
+    size = work.size("sums", y.shape[-1])
+    shares = work.shares(piece, size, y.shape[-1])
+    grid = (-(-piece.strip.queries // size.m), to.shape[0] * to.shape[1], shares)
+    apart = joins.apart(shares, to) if shares > 1 else (view(to), joins.ended)
+    given = (view(s), view(piece.of(y, piece.keys)), view(to), apart)
+    shape = work.shape(size, y.shape[-1])
+    start(sums, grid, size, *given, piece.strip, shares, shape, shares > 1)
 
 
 def forward(work: Talk) -> tuple[Tensor, Tensor]:
@@ -135,17 +94,19 @@ def forward(work: Talk) -> tuple[Tensor, Tensor]:
     lse = q.new_empty((batch, heads, queries), dtype=torch.float32)
     parts = list(pieces(work, 2 * launch_strips.ROOM))  # the backward pass has two buffers
     room = q.new_empty(size_of(parts))
-    some = view(matrices(work, parts, 1, power(heads)))
-    for piece in parts:
+    some, joins = view(matrices(work, parts, 1, power(heads))), Joins(work, parts)
+    come = arrivals(work, parts)
+    for at, piece in enumerate(parts):
         rows = lse[piece.rows, :, piece.queries, None]
         if piece.strip.keys:
             s = piece.within(room)
             multiplied(work, piece, [(q, work.k, s)])
             keep = kept(work.keep, piece.rows)
-            if work.chunk:
-                mixing(work, levels, (view(s), some, work.mixes(), keep), piece)
-            mixing(work, talk, (view(s), view(rows), some, work.mixes(), keep), piece)
-            summed(work, piece, s, v, out)
+            given = (view(s), view(rows), some, work.mixes(), come[at], keep)
+            if work.chunk and not work.waits:
+                mixing(work, levels, given, piece)
+            mixing(work, talk, given, piece)
+            summed(work, piece, s, (v, out), joins)
         else:
             rows.fill_(float("inf"))
             piece.of(out, piece.queries).zero_()
@@ -172,7 +133,7 @@ class Gradients:
         if piece.strip.keys:
             widths = [x.shape[-1] for x in xs]
             size = work.size("turned", max(widths))
-            grid = (to[0].shape[1], -(-piece.strip.keys // size.n), to[0].shape[0])
+            grid = (to[0].shape[1] * len(to), -(-piece.strip.keys // size.n), to[0].shape[0])
             given = (
                 tuple(map(view, slopes)),
                 tuple(view(piece.of(x, piece.queries)) for x in xs),
@@ -202,25 +163,28 @@ def backward(work: Talk, lse: Tensor, grad: Tensor) -> list[Tensor]:
     gradients, parts = Gradients(work), list(pieces(work))
     room = [q.new_empty(size_of(parts)) for _ in range(2)]
     asked = (work.mix, work.remix)
-    made = [matrices(work, parts, heads, heads) for _ in range(3)]
-    for piece in parts:
+    joins = Joins(work, parts, room[0])  # the weights are of no use when sums are made
+    made = [matrices(work, parts, heads, heads) for _ in range(2)]
+    some = view(matrices(work, parts, 1, heads))
+    come = arrivals(work, parts)
+    for at, piece in enumerate(parts):
         s, du = (piece.within(x) for x in room)
         if piece.strip.keys:
             multiplied(work, piece, [(q, k, s), (grad, v, du)])
             level = view(lse[piece.rows, :, piece.queries, None])
             given, keep = (view(s), view(du), level, work.mixes()), kept(work.keep, piece.rows)
-            first, second, *_, some = map(view, made)
-            if work.chunk:
-                mixing(work, meet, (*given, some, keep), piece)
-            mixing(work, talk_back, (*given, (first, second), some, keep), piece)
+            given = (*given, tuple(map(view, made)), some, come[at], keep)
+            if work.chunk and not work.waits:
+                mixing(work, meet, given, piece)
+            mixing(work, talk_back, given, piece)
         gradients.add(piece, [du, s], grad)
         if piece.strip.keys:
-            summed(work, piece, du, k, dq)
+            summed(work, piece, du, (k, dq), joins)
         else:
             piece.of(dq, piece.queries).zero_()
     heads = q.shape[1]
     mixes = [
         m.sum((0, 1))[:heads, :heads].contiguous() if x.numel() else torch.empty_like(x)
-        for m, x in zip(made[:2], asked, strict=True)
+        for m, x in zip(made, asked, strict=True)
     ]
     return [dq, *gradients.made, *mixes]

@@ -51,6 +51,8 @@ class Shape(NamedTuple):
     jobs: int  # how many products
     adds: bool  # whether to add to what is there
     chunk: int  # keys that a program which mixes has; 0: all
+    parts: int  # chunks of a row at most, a power of two
+    waits: bool  # whether the programs of a row's chunks wait for each other
 
 
 @triton.jit
@@ -71,24 +73,34 @@ def span(m, strip, F: tl.constexpr):
 
 @triton.jit
 def products(xs, ys, made, strip, F: tl.constexpr, RUN: tl.constexpr):
-    """made (B, H, R, W) = x (B, H, R, D) · y (B, G, K, D): a program for RUN tiles of keys."""
+    """made (B, H, R, W) = x (B, H, R, D) · y (B, G, K, D): a program for RUN tiles and one job."""
     wide = (strip.keys + F.even - 1) // F.even * F.even
     runs = (wide + RUN * F.N - 1) // (RUN * F.N)
-    m0, run, b = tl.program_id(1) * F.M, tl.program_id(2) % runs, tl.program_id(2) // runs
+    if F.waits:  # what mixes then has whole queries at a time
+        m0, run, b = tl.program_id(2) * F.M, tl.program_id(1) % runs, tl.program_id(1) // runs
+    else:
+        m0, run, b = tl.program_id(1) * F.M, tl.program_id(2) % runs, tl.program_id(2) // runs
     run *= RUN * F.N
     low, _ = span(m0, strip, F)
     _, high = span(tl.minimum(m0 + F.M, strip.queries) - 1, strip, F)
     low, high = tl.maximum(low, run), tl.minimum(high, run + RUN * F.N)
-    multiply(xs[0], ys[0], made[0], (b, m0, low, high), strip, F, F.D, F.BD)
-    if F.jobs == 2:
-        multiply(xs[1], ys[1], made[1], (b, m0, low, high), strip, F, F.E, F.BE)
+    at = (b, tl.program_id(0) % strip.heads, m0, low, high)
+    second = tl.program_id(0) >= strip.heads
+    if F.D == F.E:
+        x, y, s = xs[0], ys[0], made[0]
+        if F.jobs == 2 and second:
+            x, y, s = xs[1], ys[1], made[1]
+        multiply(x, y, s, at, strip, F, F.D, F.BD)
+    elif second:
+        multiply(xs[1], ys[1], made[1], at, strip, F, F.E, F.BE)
+    else:
+        multiply(xs[0], ys[0], made[0], at, strip, F, F.D, F.BD)
 
 
 @triton.jit
 def multiply(x_, y_, s_, at, strip, F: tl.constexpr, D: tl.constexpr, BD: tl.constexpr):
     """A tile of queries by some tiles of keys."""
-    h = tl.program_id(0)
-    b, m0, low, high = at
+    b, h, m0, low, high = at
     m, n = tl.arange(0, F.M), tl.arange(0, F.N)
     there = (m0 + m < strip.queries)[:, None]
     x = rows(x_, place(x_, b, h, m0), strip.queries - m0, F.M, D, BD)
@@ -107,16 +119,45 @@ def tile_of(s_, b, h, m0, n0, strip, F: tl.constexpr):
 
 
 @triton.jit
-def sums(s_, y_, out_, strip, F: tl.constexpr):
-    """out (B, H, R, D): rows of y (B, G, K, D) summed by s."""
-    m0, bh = tl.program_id(0) * F.M, tl.program_id(1)
-    b, h = bh // strip.heads, bh % strip.heads
+def sums(s_, y_, out_, apart, strip, shares, F: tl.constexpr, JOIN: tl.constexpr):
+    """out (B, H, R, D): rows of y (B, G, K, D) summed by s, the keys cut into shares.
+
+    apart, with JOIN: room for the sums of each share (S, B · H, R, D) in float32, and how many
+    programs of a tile have come to their end, all 0. The last to come adds them, in their order.
+    """
+    m0, bh, share = tl.program_id(0) * F.M, tl.program_id(1), tl.program_id(2)
+    b, h, left = bh // strip.heads, bh % strip.heads, strip.queries - m0
     low, high = span(m0, strip, F)
+    if JOIN:
+        each = ((high - low) // F.N + shares - 1) // shares * F.N
+        low, high = low + share * each, tl.minimum(high, low + (share + 1) * each)
     acc = tl.full((F.M, F.BD), 0.0, tl.float32)
     for n0 in range(low, high, F.N):
         y = rows(y_, place(y_, b, h // strip.group, n0), strip.keys - n0, F.N, F.D, F.BD)
         acc += dot(tile_of(s_, b, h, m0, n0, strip, F), y)
-    put(out_, place(out_, b, h, m0), strip.queries - m0, acc, F.M, F.D, F.BD)
+    if JOIN:
+        part_, ended = apart
+        put(part_, place(part_, share, bh, m0), left, acc, F.M, F.D, F.BD)
+        tl.debug_barrier()  # all threads have written
+        if is_last(ended + bh * tl.num_programs(0) + tl.program_id(0), shares):
+            acc = tl.full((F.M, F.BD), 0.0, tl.float32)
+            for j in range(0, shares, 2):  # two are asked for at a time
+                one = rows(part_, place(part_, j, bh, m0), left, F.M, F.D, F.BD)
+                more = tl.where(j + 1 < shares, left, 0)
+                two = rows(part_, place(part_, j + 1, bh, m0), more, F.M, F.D, F.BD)
+                acc = acc + one + two
+            put(out_, place(out_, b, h, m0), left, acc, F.M, F.D, F.BD)
+    else:
+        put(out_, place(out_, b, h, m0), left, acc, F.M, F.D, F.BD)
+
+
+@triton.jit
+def is_last(ended, shares):
+    """Count a program that has come to its end; whether all have, which sets the count back."""
+    last = tl.atomic_add(ended, 1, sem="acq_rel", scope="gpu") == shares - 1
+    if last:
+        tl.store(ended, 0)
+    return last
 
 
 @triton.jit
@@ -137,26 +178,36 @@ def asking(n0, strip, F: tl.constexpr):
 @triton.jit
 def turned(made, xs, totals, strip, F: tl.constexpr):
     """total (B, G, K, D): the rows of x (B, H, R, D), summed by what was made, turned round."""
-    turn(made[0], xs[0], totals[0], strip, F, F.D, F.BD)
-    if F.jobs == 2:
-        turn(made[1], xs[1], totals[1], strip, F, F.E, F.BE)
+    g = tl.program_id(0) % (strip.heads // strip.group)
+    second = tl.program_id(0) > g
+    if F.D == F.E:
+        s, x, total = made[0], xs[0], totals[0]
+        if F.jobs == 2 and second:
+            s, x, total = made[1], xs[1], totals[1]
+        turn(s, x, total, g, strip, F, F.D, F.BD)
+    elif second:
+        turn(made[1], xs[1], totals[1], g, strip, F, F.E, F.BE)
+    else:
+        turn(made[0], xs[0], totals[0], g, strip, F, F.D, F.BD)
 
 
 @triton.jit
-def turn(s_, x_, total_, strip, F: tl.constexpr, D: tl.constexpr, BD: tl.constexpr):
-    """A tile of keys of it."""
-    g, t, b = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+def turn(s_, x_, total_, g, strip, F: tl.constexpr, D: tl.constexpr, BD: tl.constexpr):
+    """A tile of keys of it; what is there already is asked for first and added last."""
+    t, b = tl.program_id(1), tl.program_id(2)
     n0 = (tl.num_programs(1) - 1 - t if F.chunk else t) * F.N  # in chunks the last were last made
     low, high = asking(n0, strip, F)
+    to = place(total_, b, g, n0)
     acc = tl.full((F.N, BD), 0.0, tl.float32)
+    if F.adds:
+        there = rows(total_, to, strip.keys - n0, F.N, D, BD)
     for j in range(0, strip.group):
         h = g * strip.group + j
         for m0 in range(low, high, F.M):
             x = rows(x_, place(x_, b, h, m0), strip.queries - m0, F.M, D, BD)
             acc += dot(tl.trans(tile_of(s_, b, h, m0, n0, strip, F)), x)
-    to = place(total_, b, g, n0)
     if F.adds:
-        acc += rows(total_, to, strip.keys - n0, F.N, D, BD)
+        acc += there
     put(total_, to, strip.keys - n0, acc, F.N, D, BD)
 
 

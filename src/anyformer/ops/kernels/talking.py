@@ -4,8 +4,10 @@ A program has the heads of some keys of one query as columns of its tile, so tha
 product with a matrix of heads by heads, and what comes out can go into the next product as it is.
 It reads a row twice, the second time backwards: what was read last is near. So is what was written
 last: each kernel begins where the one before ended. Long rows are cut into chunks, with a program
-each, and what all chunks must know has a kernel of its own. Sums over keys are kept for each of
-ROWS places, as many as the warps have, and joined at the end: no thread waits meanwhile.
+each. What all chunks must know either has a kernel of its own, or they wait for each other: then
+the programs of a query run at the same time, and a chunk is still near when it is read again. Sums
+over keys are kept for each of ROWS places, as many as the warps have, and joined at the end: no
+thread waits meanwhile.
 
 Letters: as in `strips`; A heads and N keys of a tile. What is mixed is in units of log 2.
 """
@@ -15,7 +17,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.strips import loaded, span, stored
+from anyformer.ops.kernels.chunks import of_chunks, own, told, turn, wait
+from anyformer.ops.kernels.strips import loaded, stored
 from anyformer.ops.kernels.tile import LOG2E, dot, place
 
 LEAST = tl.constexpr(-1e30)  # below all scores: so rows without a key need no case of their own
@@ -59,25 +62,6 @@ def scored(s, mix, hide, strip, F: tl.constexpr):
 
 
 @triton.jit
-def turn(strip, F: tl.constexpr, BACK: tl.constexpr):
-    """Whose turn it is: query, batch row and chunk of keys; BACK: from the last of each on."""
-    i, b, c = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    if BACK:
-        i, b = strip.queries - 1 - i, tl.num_programs(1) - 1 - b
-        c = tl.num_programs(2) - 1 - c
-    return i, b, c
-
-
-@triton.jit
-def own(i, c, strip, F: tl.constexpr):
-    """The keys that a program has of a query's row: all, or a chunk."""
-    low, high = span(i, strip, F)
-    if F.chunk:
-        low, high = tl.maximum(low, c * F.chunk), tl.minimum(high, (c + 1) * F.chunk)
-    return low, high
-
-
-@triton.jit
 def level_of(s_, mix, keep, at, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """The log-sum-exp of a query's mixed scores (A,), inf where no key is seen."""
     b, i, low, high = at
@@ -97,9 +81,9 @@ def level_of(s_, mix, keep, at, strip, F: tl.constexpr, ROWS: tl.constexpr):
 
 
 @triton.jit
-def levels(s_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
+def levels(s_, lse_, some_, mixes, come, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """The log-sum-exp of a chunk of keys, some (B, R · C, A)."""
-    i, b, c = turn(strip, F, True)
+    i, b, c = turn(come, strip, F, True)
     mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
     low, high = own(i, c, strip, F)
     level = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
@@ -107,33 +91,31 @@ def levels(s_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
 
 
 @triton.jit
-def joined(some_, b, i, chunks, F: tl.constexpr):
+def joined(some_, b, i, F: tl.constexpr):
     """The log-sum-exp of all chunks (A,): one that is inf has no keys."""
-    at = place(some_, b, i * chunks, 0) + tl.arange(0, F.A)
-    top = tl.full((F.A,), LEAST, tl.float32)
-    total = tl.full((F.A,), 0.0, tl.float32)
-    for c in range(0, chunks):
-        level = tl.load(at + c * some_.h)
-        level = tl.where(level == float("inf"), float("-inf"), level)
-        new = tl.maximum(top, level)
-        total = total * tl.exp2(top - new) + tl.exp2(level - new)
-        top = new
+    level = of_chunks(some_, b, i, float("inf"), F)
+    level = tl.where(level == float("inf"), float("-inf"), level)
+    top = tl.maximum(tl.max(level, 0), LEAST)
+    total = tl.sum(tl.exp2(level - top[None, :]), 0)
     none = total == 0
     return tl.where(none, float("inf"), top + tl.log2(tl.where(none, 1.0, total)))
 
 
 @triton.jit
-def talk(s_, lse_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
+def talk(s_, lse_, some_, mixes, come, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """Put the weights in place of the scores, both mixed, and write lse (B, H, R)."""
-    i, b, c = turn(strip, F, not F.chunk)
+    i, b, c = turn(come, strip, F, F.waits or not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
     remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
     low, high = own(i, c, strip, F)
-    if F.chunk:
-        lse = joined(some_, b, i, tl.num_programs(2), F)
-    else:
+    if F.waits or not F.chunk:
         lse = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
+    if F.waits:
+        told(come, some_, (b, i, c), lse, strip, F)
+        wait(come, b, i, strip)
+    if F.chunk:
+        lse = joined(some_, b, i, F)
     a = tl.arange(0, F.A)
     tl.store(place(lse_, b, 0, i) + a * lse_.h, lse, mask=a < strip.heads)
     for past in range(low, high, F.N):
@@ -165,50 +147,54 @@ def lse_of(lse_, b, i, strip, F: tl.constexpr):
 
 
 @triton.jit
-def meet(s_, du_, lse_, mixes, some_, keep, strip, F: tl.constexpr):
-    """The sums of weights by du over a chunk of keys, some (B, R · C, A, A)."""
-    i, b, c = turn(strip, F, True)
+def taken(met, mixes, strip, F: tl.constexpr):
+    """What softmax takes off (A,), of the sums of weights by du: a part, if they are a part."""
+    if F.remix:
+        by = matrix(mixes[1], strip.heads, F, False)
+    else:
+        a = tl.arange(0, F.A)
+        by = tl.where(a[:, None] == a[None, :], 1.0, 0.0)
+    return tl.sum(met * by, 1)
+
+
+@triton.jit
+def meet(s_, du_, lse_, mixes, made, some_, come, keep, strip, F: tl.constexpr):
+    """What softmax takes off for a chunk of keys, some (B, R · C, A), and remix's gradient."""
+    i, b, c = turn(come, strip, F, True)
     mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
     low, high = own(i, c, strip, F)
     lse = lse_of(lse_, b, i, strip, F)
     met = met_of(s_, du_, lse, mix, keep, (b, i, low, high), strip, F)
-    tl.store(spot(some_, b, i * tl.num_programs(2) + c, F), met)
+    row = i * tl.num_programs(2) + c
+    tl.store(place(some_, b, row, 0) + tl.arange(0, F.A), taken(met, mixes, strip, F))
+    if F.remix:
+        add(made[1], b, row, met, F)
 
 
 @triton.jit
-def talk_back(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
+def talk_back(s_, du_, lse_, mixes, made, some_, come, keep, strip, F: tl.constexpr):
     """Put the mixed weights in place of the scores, and in du's the gradient of the scores.
 
     made: sums (B, R · C, A, A) for the gradients of mix and remix, to which this strip's are added.
     The sums of weights by du over a row give remix's gradient, and with remix what softmax takes
-    off.
+    off; in chunks that don't wait `meet` has found both.
     """
-    i, b, c = turn(strip, F, not F.chunk)
+    i, b, c = turn(come, strip, F, F.waits or not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
     lse = lse_of(lse_, b, i, strip, F)
     low, high = own(i, c, strip, F)
-    if F.chunk:
-        met = tl.full((F.A, F.A), 0.0, tl.float32)
-        for j in range(0, tl.num_programs(2)):
-            met += tl.load(spot(some_, b, i * tl.num_programs(2) + j, F))
-        if F.remix:
-            add(
-                made[1],
-                b,
-                i * tl.num_programs(2) + c,
-                tl.load(spot(some_, b, i * tl.num_programs(2) + c, F)),
-                F,
-            )
-    else:
+    if F.waits or not F.chunk:
         met = met_of(s_, du_, lse, mix, keep, (b, i, low, high), strip, F)
+        delta = taken(met, mixes, strip, F)
+        if F.waits:
+            told(come, some_, (b, i, c), delta, strip, F)
         if F.remix:
-            add(made[1], b, i, met, F)
-    if F.remix:
-        delta = tl.sum(met * matrix(mixes[1], strip.heads, F, False), 1)
-    else:
-        a = tl.arange(0, F.A)
-        delta = tl.sum(tl.where(a[:, None] == a[None, :], met, 0.0), 1)
+            add(made[1], b, i * tl.num_programs(2) + c, met, F)
+    if F.waits:
+        wait(come, b, i, strip)
+    if F.chunk:
+        delta = tl.sum(of_chunks(some_, b, i, 0.0, F), 0)
     remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
     back = matrix(mixes[1], strip.heads, F, True).to(TYPE)
     away = matrix(mixes[0], strip.heads, F, True).to(TYPE)
