@@ -22,7 +22,8 @@ from anyformer import spec as S
 from anyformer.model.count import count
 from anyformer.model.model import build
 from anyformer.objectives.base import Batch, Trainee
-from anyformer.parts import attention, feedforward
+from anyformer.ops import fusing
+from anyformer.parts import attention
 from anyformer.train.prepare import prepare
 from anyformer.train.ranks import alone
 from anyformer.train.settings import Settings as Training
@@ -56,10 +57,10 @@ def ours(family: Family, spec: S.Model, batch: Batch, device: torch.device, **mo
 
 
 def joined(step: Step) -> Step:
-    """The same with one product for q, k and v and our kernels for GELU in compiled blocks."""
+    """The same with one product for q, k and v and our kernels in compiled blocks."""
 
     def run() -> None:
-        with changed(attention, JOINING=("cuda",)), changed(feedforward, FUSING=("cuda",)):
+        with changed(attention, JOINING=("cuda",)), changed(fusing, DEVICES=("cuda",)):
             step()
 
     return run

@@ -7,8 +7,8 @@ import torch
 from transformers.activations import ACT2FN
 
 from anyformer import spec as S
-from anyformer.ops import gelu
-from anyformer.parts import build, feedforward
+from anyformer.ops import fusing, gelu
+from anyformer.parts import build
 from anyformer.parts.feedforward import ACTIVATIONS
 from anyformer.parts.state import Call
 
@@ -92,7 +92,7 @@ def test_in_a_compiled_block_a_kernel_adds_the_bias(act, monkeypatch):
         names.extend(str(n.target) for n in graph.graph.nodes)
         return graph.forward
 
-    monkeypatch.setattr(feedforward, "FUSING", ("cpu",))
+    monkeypatch.setattr(fusing, "DEVICES", ("cpu",))
     wanted = gradients(branch.forward)
     torch._dynamo.reset()
     found = gradients(torch.compile(branch.forward, backend=counted, fullgraph=True))

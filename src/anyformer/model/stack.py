@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyformer import spec as S
+from anyformer.model import entered
 from anyformer.model.loop import plan_of, run_loop
 from anyformer.model.reversible import run_reversible
 from anyformer.parts import build
@@ -68,9 +69,12 @@ class Sublayer(nn.Module):
     def output(self, x: Tensor, call: Call, path: str) -> Tensor:
         """What the branch says of the stream x (B, N, d), before it joins it."""
         y = call.recall(path, x) if self.recalls and not call.reads else x
-        branch, norm, after, _ = self.used
-        if norm is not None and self.place != "post":
-            y = norm(y)
+        norm = self.used[1]
+        return self.said(norm(y) if norm is not None and self.place != "post" else y, call, path)
+
+    def said(self, y: Tensor, call: Call, path: str) -> Tensor:
+        """What the branch says of y (B, M, d), the stream behind its norm."""
+        branch, _, after, _ = self.used
         if self.relative is not None:
             call = replace(call, relative=(*self.relative, *call.relative))
         if self.maps is not None or self.lora is not None:
@@ -93,6 +97,8 @@ class Block(nn.ModuleList):
 
     def forward(self, x: Tensor, call: Call, path: str) -> Tensor:
         """x (B, N, d) -> (B, N, d); path names the application."""
+        if entered.fits(self, x, call):
+            return entered.run(self, x, call, path)
         for j, sublayer in enumerate(self):
             x = sublayer(x, call, f"{path}.{j}")
         return x

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from anyformer import spec as S
 from anyformer.errors import InputError
+from anyformer.ops import fusing, sides
 from anyformer.ops import weigh as W
 from anyformer.ops.attend import attend
 from anyformer.ops.carry import beside
@@ -192,7 +193,7 @@ class Attention(Fresh):
     def _joined(self, x: Tensor, call: Call) -> tuple[Tensor, Tensor, Tensor] | None:
         """The same by one product, where three would cost more than the joining."""
         maps = (self.q, self.k, self.v)
-        widths = tuple(m.out_features for m in maps)
+        widths = (self.q.out_features, self.k.out_features, self.v.out_features)
         if call.lora or (call.maps is not None and "q" in call.maps):
             return None
         if self.together is not None:
@@ -204,8 +205,10 @@ class Attention(Fresh):
         if biases and len(biases) < len(maps):
             return None
         weight = torch.cat(tuple(m.weight for m in maps))
-        y = F.linear(x, weight, torch.cat(biases) if biases else None)
-        q, k, v = y.split_with_sizes(widths, -1)
+        bias = torch.cat(biases) if biases else None
+        if bias is not None and fusing.asked("sides", x):
+            return sides.apart(F.linear(x, weight, bias.detach()), bias, widths)
+        q, k, v = F.linear(x, weight, bias).split_with_sizes(widths, -1)
         return q, k, v
 
     def _pays(self, x: Tensor, call: Call) -> bool:

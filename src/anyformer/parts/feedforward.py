@@ -10,12 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from anyformer import spec as S
-from anyformer.ops import gelu
+from anyformer.ops import fusing, gelu
 from anyformer.parts.base import part
 from anyformer.parts.state import Call
 from anyformer.parts.twin import bare
 
-FUSING: tuple[str, ...] = ()  # devices on which a compiled block has kernels of ours for GELU
 GELUS = {"gelu": False, "gelu_tanh": True}  # by tanh or not
 
 
@@ -73,11 +72,11 @@ class FeedForward(nn.Module):
 
     def _fused(self, x: Tensor, call: Call) -> Tensor | None:
         """The inner activations with a kernel that adds the bias, in a compiled block on a GPU."""
-        if not torch.compiler.is_compiling() or x.device.type not in FUSING:
+        if not fusing.asked("gelu", x) or not gelu.takes(x):
             return None
         if self.kind not in GELUS or self.gate is not None or self.up.bias is None:
             return None
         own = len(call.lora) > 0 or (call.maps is not None and "up" in call.maps)
-        if own or not bare(self.up) or not gelu.takes(x):
+        if own or not bare(self.up):
             return None
         return gelu.biased(F.linear(x, self.up.weight), self.up.bias, GELUS[self.kind])

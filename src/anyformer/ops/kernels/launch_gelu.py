@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from anyformer.ops.kernels import gelu
+from anyformer.ops.kernels import gelu, launch_sums
 
 ROWS, COLUMNS, WARPS = 4, 512, 4  # that a program reads at once
-PROGRAMS = 256  # that share the rows of a column
+FORWARD, BACKWARD = 10, 7  # programs for each multiprocessor: as many as it has at a time
+STAGES = 2  # reads of the backward pass that are on their way, with the one at work
 
 
 class Site(NamedTuple):
@@ -28,28 +28,34 @@ class Shape(NamedTuple):
     R: int
     C: int
     TANH: bool
+    STAGES: int
 
 
 def forward(h: Tensor, bias: Tensor, tanh: bool) -> Tensor:
     """h (T, F), bias (F,) -> gelu(h + bias)."""
     out = torch.empty_like(h)
-    _start(gelu.forward, _site(h), tanh, h, bias, out)
+    _start(gelu.forward, _site(h, FORWARD), tanh, h, bias, out)
     return out
 
 
 def backward(grad: Tensor, h: Tensor, bias: Tensor, tanh: bool) -> tuple[Tensor, Tensor]:
     """The gradients of h (T, F) and, in float32, of the bias (F,)."""
-    site, out = _site(h), torch.empty_like(h)
-    sums = h.new_empty(_programs(site), site.width, dtype=torch.float32)
-    _start(gelu.backward, site, tanh, grad, h, bias, out, sums)
-    return out, sums.sum(0)
+    site, out = _site(h, BACKWARD), torch.empty_like(h)
+    parts = h.new_empty(_programs(site), site.width, dtype=torch.float32)
+    _start(gelu.backward, site, tanh, grad, h, bias, out, parts)
+    return out, launch_sums.columns(parts)
 
 
-def _site(h: Tensor) -> Site:
-    """How rows are shared out: alike, and in whole reads."""
+def _site(h: Tensor, most: int) -> Site:
+    """How rows are shared out: alike, in whole reads, to programs that all run at once."""
     rows, width = h.shape
-    each = -(-rows // PROGRAMS)
+    each = -(-rows // max(1, most * launch_sums.processors(h) // _tiles(width)))
     return Site(rows, width, max(ROWS, each + -each % ROWS))
+
+
+def _tiles(width: int) -> int:
+    """How many programs have the columns of a row."""
+    return -(-width // COLUMNS)
 
 
 def _programs(site: Site) -> int:
@@ -59,6 +65,6 @@ def _programs(site: Site) -> int:
 
 def _start(kernel: Any, site: Site, tanh: bool, *given: Tensor) -> None:
     """Launch a kernel on the device of its tensors."""
-    grid = (-(-site.width // COLUMNS), _programs(site))
-    with torch.cuda.device(given[0].device) if given[0].is_cuda else nullcontext():
-        kernel[grid](*given, site, Shape(ROWS, COLUMNS, tanh), num_warps=WARPS)
+    grid, shape = (_tiles(site.width), _programs(site)), Shape(ROWS, COLUMNS, tanh, STAGES)
+    with launch_sums.at(given[0]):
+        kernel[grid](*given, site, shape, num_warps=WARPS)

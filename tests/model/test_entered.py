@@ -1,0 +1,117 @@
+"""Compiled blocks with kernels of ours: the same gradients, fewer passes, and where they stay out."""
+
+import pytest
+import torch
+
+from anyformer import spec as S
+from anyformer.model.model import build
+from anyformer.ops import fusing
+from anyformer.ops.tiles import INSTALLED, interpreted
+from anyformer.parts import attention
+from anyformer.recipes import recipe
+from anyformer.train.prepare import prepare
+from anyformer.train.settings import Settings
+
+IDS = torch.randint(0, 50, (8, 40), generator=torch.Generator().manual_seed(0))
+SIZES = {"dim": 24, "depth": 2, "heads": 4, "vocab": 50}
+GPT2 = recipe("gpt2", length=40, dropout=0.0, **SIZES)
+NORM, SIDES = "anyformer.norm_backward", "anyformer.sides_joined"
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),  # dynamo's own look
+    pytest.mark.filterwarnings("ignore:.*should not be instantiated"),
+]
+
+
+def steps(spec, monkeypatch, devices, **more):
+    """The gradients of a model of compiled blocks, and what their graphs call."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    calls, plain = [], torch.compile
+
+    def kept(graph, inputs):
+        calls.extend(str(n.target) for n in graph.graph.nodes)
+        return graph.forward
+
+    backend = aot_autograd(fw_compiler=kept, bw_compiler=kept)
+    monkeypatch.setattr(fusing, "DEVICES", devices)
+    monkeypatch.setattr(attention, "JOINING", ("cpu",))
+    monkeypatch.setattr(attention, "CROWD", 256)
+    monkeypatch.setattr(torch, "compile", lambda f: plain(f, backend=backend))
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = build(spec).train()
+    for p in model.parameters():  # no bias and no weight of a norm as it begins
+        torch.nn.init.normal_(p, std=0.3)
+    prepare(model, Settings(steps=1, batch=8, compile=True, precision="bfloat16", **more))
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(IDS).logits
+    logits.float().square().mean().backward()
+    monkeypatch.undo()
+    found = {name: p.grad.clone() for name, p in model.named_parameters()}
+    return {"logits": logits.detach().float(), **found}, calls
+
+
+@pytest.fixture(autouse=True)
+def kernels():
+    if not INSTALLED or not interpreted():
+        pytest.skip("kernel: TRITON_INTERPRET=1 runs it on a CPU")
+
+
+def many(calls, name):
+    return sum(call.startswith(name) for call in calls)
+
+
+@pytest.mark.parametrize("stream", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("spec", "sides"),
+    [(GPT2, 2), (recipe("llama", kv_heads=2, **SIZES), 0)],
+    ids=["gpt2", "llama"],
+)
+def test_gradients_are_those_of_torchs_own_path(spec, sides, stream, monkeypatch):
+    wanted, plain = steps(spec, monkeypatch, (), stream=stream)
+    found, calls = steps(spec, monkeypatch, ("cpu",), stream=stream)
+    blocks = many(calls, NORM) // 2  # two norms each
+    assert blocks >= 1 and many(plain, "anyformer") == 0
+    assert many(calls, SIDES) == (blocks if sides else 0)
+    assert not any("layer_norm_backward" in call for call in calls)
+    for name, value in wanted.items():
+        assert (found[name] - value).norm() <= 4e-2 * value.norm() + 1e-5, name
+
+
+def test_a_bias_is_summed_by_no_other_kernel(monkeypatch):
+    _, plain = steps(GPT2, monkeypatch, ())
+    _, calls = steps(GPT2, monkeypatch, ("cpu",))
+    assert many(plain, "aten.sum") > 0 and many(calls, "aten.sum") == 0
+
+
+OTHERS = {
+    "a norm behind": S.override(GPT2, "stack.block.*.place", "post"),
+    "a scaled branch": S.override(GPT2, "stack.block.*.residual", S.Add(branch=0.5)),
+    "another norm": S.override(GPT2, "stack.block.*.norm", S.ScaleNorm()),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_blocks_stay_torchs(name, monkeypatch):
+    wanted, _ = steps(OTHERS[name], monkeypatch, ())
+    found, calls = steps(OTHERS[name], monkeypatch, ("cpu",))
+    assert many(calls, NORM) == 0
+    for key, value in wanted.items():
+        assert (found[key] - value).norm() <= 4e-2 * value.norm() + 1e-5, key
+
+
+def test_dropout_keeps_the_bias_apart(monkeypatch):
+    spec = S.override(GPT2, "stack.block.*.dropout", 0.5)
+    _, calls = steps(spec, monkeypatch, ("cpu",))
+    assert many(calls, NORM) >= 2 and many(calls, "aten.sum") > 0
+
+
+def test_a_hook_on_a_norm_is_heard(monkeypatch):
+    heard = []
+    model = build(GPT2).train()
+    block = model.stack.blocks[0]
+    block[0].norm.register_forward_hook(lambda *_: heard.append(1))
+    monkeypatch.setattr(fusing, "DEVICES", ("cpu",))
+    compiled = torch.compile(lambda ids: model(ids).logits, backend="eager")
+    compiled(IDS)
+    assert heard
