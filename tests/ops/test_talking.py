@@ -94,7 +94,7 @@ def test_random_shapes_on_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(launch_strips, "ROOM", draw.choice([1 << 14, 1 << 18, 1 << 25]))
     monkeypatch.setattr(launch_strips, "LONG", draw.choice([128, 4096]))
     monkeypatch.setattr(talk, "CHUNK", draw.choice([128, 256]))
-    monkeypatch.setattr(talk, "SHARE", draw.choice([1, 8]))
+    monkeypatch.setattr(talk, "SHARE", draw.choice([2, 8]))
     monkeypatch.setattr(talk, "WAITS", draw.random() < 0.7)
     size = draw.choice([8, 16, 40, 64, 80, 128])
     case = Case(
@@ -158,7 +158,7 @@ def long(monkeypatch: pytest.MonkeyPatch) -> tuple[Case, pytest.MonkeyPatch]:
     if not GPU:
         return plain((2, 1), 4, start=30, causal=True), monkeypatch
     monkeypatch.setattr(talk, "CHUNK", 128)
-    monkeypatch.setattr(talk, "SHARE", 1)
+    monkeypatch.setattr(talk, "SHARE", 2)
     case = plain((12, 12), 900, causal=True, size=(64, 64), dtype=torch.bfloat16, gain=0.3)
     return case, monkeypatch
 

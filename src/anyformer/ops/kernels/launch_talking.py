@@ -102,7 +102,7 @@ def forward(work: Talk) -> tuple[Tensor, Tensor]:
             s = piece.within(room)
             multiplied(work, piece, [(q, work.k, s)])
             keep = kept(work.keep, piece.rows)
-            given = (view(s), view(rows), some, work.mixes(), come[at], keep)
+            given = (view(s), view(rows), (some, come[at]), work.mixes(), keep)
             if work.chunk and not work.waits:
                 mixing(work, levels, given, piece)
             mixing(work, talk, given, piece)
@@ -173,7 +173,7 @@ def backward(work: Talk, lse: Tensor, grad: Tensor) -> list[Tensor]:
             multiplied(work, piece, [(q, k, s), (grad, v, du)])
             level = view(lse[piece.rows, :, piece.queries, None])
             given, keep = (view(s), view(du), level, work.mixes()), kept(work.keep, piece.rows)
-            given = (*given, tuple(map(view, made)), some, come[at], keep)
+            given = (*given, tuple(map(view, made)), (some, come[at]), keep)
             if work.chunk and not work.waits:
                 mixing(work, meet, given, piece)
             mixing(work, talk_back, given, piece)

@@ -20,14 +20,14 @@ TILES = {  # queries or heads by keys, and how a kernel is compiled, for the lea
     "talk": Size(16, 128, 4, 3),
     "talk_back": Size(16, 128, 4, 3),
 }
-LONG = {  # where rows are long
+LONG = {  # where rows are long, in 16 bits
     "products": Size(128, 128, 8, 3, registers=128),  # two programs to a processor
     "sums": Size(128, 64, 8, 4),
     "turned": Size(64, 128, 8, 4),
     "talk_back": Size(16, 128, 4, 3, registers=128),  # four
 }
 SLOTS = 264  # programs that sum at a time, two on each processor of an H200
-SHARE = 8  # keys of a share of a row that is summed, at least, for each channel
+SHARE = 8  # keys of a share of a row, at least, for each channel: with 2 its sums still find room
 CHUNK = 1024  # keys of a program that mixes, at least, where rows are long
 CHUNKS = 8  # of a row, at most
 WAITS = not INTERPRETED.value  # whether they wait for each other: the interpreter has one at a time
@@ -73,8 +73,8 @@ class Talk:
 
     def size(self, kernel: str, width: int) -> Size:
         """The tiles of a kernel for this type, and rows so wide or heads so many."""
-        size = (TILES | LONG if long_rows(self) else TILES)[kernel]
         exact = self.q.dtype == torch.float32
+        size = (TILES | LONG if long_rows(self) and not exact else TILES)[kernel]
         mixes = kernel.startswith("talk")
         more = power(self.q.shape[1]) // 16 if mixes else max(1, power(width) // 64)
         more *= 4 if exact and mixes else 2 if exact else 1

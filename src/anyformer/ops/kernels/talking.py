@@ -81,8 +81,9 @@ def level_of(s_, mix, keep, at, strip, F: tl.constexpr, ROWS: tl.constexpr):
 
 
 @triton.jit
-def levels(s_, lse_, some_, mixes, come, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
+def levels(s_, lse_, tells, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """The log-sum-exp of a chunk of keys, some (B, R · C, A)."""
+    some_, come = tells
     i, b, c = turn(come, strip, F, True)
     mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
     low, high = own(i, c, strip, F)
@@ -102,8 +103,9 @@ def joined(some_, b, i, F: tl.constexpr):
 
 
 @triton.jit
-def talk(s_, lse_, some_, mixes, come, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
+def talk(s_, lse_, tells, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """Put the weights in place of the scores, both mixed, and write lse (B, H, R)."""
+    some_, come = tells
     i, b, c = turn(come, strip, F, F.waits or not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
@@ -158,8 +160,9 @@ def taken(met, mixes, strip, F: tl.constexpr):
 
 
 @triton.jit
-def meet(s_, du_, lse_, mixes, made, some_, come, keep, strip, F: tl.constexpr):
+def meet(s_, du_, lse_, mixes, made, tells, keep, strip, F: tl.constexpr):
     """What softmax takes off for a chunk of keys, some (B, R · C, A), and remix's gradient."""
+    some_, come = tells
     i, b, c = turn(come, strip, F, True)
     mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
     low, high = own(i, c, strip, F)
@@ -172,13 +175,14 @@ def meet(s_, du_, lse_, mixes, made, some_, come, keep, strip, F: tl.constexpr):
 
 
 @triton.jit
-def talk_back(s_, du_, lse_, mixes, made, some_, come, keep, strip, F: tl.constexpr):
+def talk_back(s_, du_, lse_, mixes, made, tells, keep, strip, F: tl.constexpr):
     """Put the mixed weights in place of the scores, and in du's the gradient of the scores.
 
     made: sums (B, R · C, A, A) for the gradients of mix and remix, to which this strip's are added.
     The sums of weights by du over a row give remix's gradient, and with remix what softmax takes
     off; in chunks that don't wait `meet` has found both.
     """
+    some_, come = tells
     i, b, c = turn(come, strip, F, F.waits or not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
