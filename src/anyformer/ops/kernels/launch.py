@@ -62,7 +62,7 @@ VECTORS = {  # in the tables; the sizes of "tables" are square in both
     "levels": {128: Size(64, 32, 4, 1), 256: Size(32, 32, 4, 1)},
 }
 LEANING = {  # vectors, what they bring being read from buffers
-    "forward": {64: Size(128, 64, 8, 2), 128: Size(64, 64, 4, 2), 256: Size(64, 32, 4, 1)},
+    "forward": {64: Size(64, 64, 4, 3), 128: Size(64, 64, 4, 2), 256: Size(64, 32, 4, 1)},
     "queries": {64: Size(64, 64, 4, 2), 256: Size(64, 32, 4, 1)},
     "keys": {64: Size(32, 64, 4, 2), 256: Size(32, 64, 4, 1)},
 }
