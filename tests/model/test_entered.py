@@ -24,13 +24,14 @@ pytestmark = [
 
 def steps(spec, monkeypatch, devices, **more):
     """The gradients of a model of compiled blocks, and what their graphs call."""
+    from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
 
     calls, plain = [], torch.compile
 
     def kept(graph, inputs):
         calls.extend(str(n.target) for n in graph.graph.nodes)
-        return graph.forward
+        return make_boxed_func(graph.forward)
 
     backend = aot_autograd(fw_compiler=kept, bw_compiler=kept)
     monkeypatch.setattr(fusing, "DEVICES", devices)
