@@ -56,5 +56,5 @@ def backward(
     shape = Shape(ROWS, wide, centred, low != x.dtype, sums, STAGES)
     warps = min(max(ROWS * wide // (32 * NUMBERS), 1), MOST)
     written = (out, other, parts)
-    launch_sums.start(normed.backward, (many,), warps, *given, grad, kept, *written, site, shape)
+    launch_sums.start(normed.backward, (many,), warps, grad, kept, given, *written, site, shape)
     return out, other, launch_sums.columns(parts)

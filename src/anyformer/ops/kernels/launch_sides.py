@@ -10,7 +10,7 @@ from torch import Tensor
 from anyformer.ops.kernels import launch_sums, sides
 
 ROWS, COLUMNS, WARPS = 16, 256, 4  # that a program reads at once
-PROGRAMS = 8  # for each multiprocessor
+PROGRAMS = 6  # for each multiprocessor: as many as it has at a time
 
 
 class Site(NamedTuple):
