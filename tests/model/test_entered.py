@@ -1,4 +1,4 @@
-"""Compiled blocks with kernels of ours: the same gradients, fewer passes, and where they stay out."""
+"""Compiled blocks with kernels of ours: the same gradients, and where the kernels stay out."""
 
 import pytest
 import torch
@@ -12,9 +12,9 @@ from anyformer.recipes import recipe
 from anyformer.train.prepare import prepare
 from anyformer.train.settings import Settings
 
-IDS = torch.randint(0, 50, (8, 40), generator=torch.Generator().manual_seed(0))
-SIZES = {"dim": 24, "depth": 2, "heads": 4, "vocab": 50}
-GPT2 = recipe("gpt2", length=40, dropout=0.0, **SIZES)
+IDS = torch.randint(0, 50, (4, 12), generator=torch.Generator().manual_seed(0))
+SIZES = {"dim": 24, "depth": 1, "heads": 4, "vocab": 50}
+GPT2 = recipe("gpt2", length=12, dropout=0.0, **SIZES)
 NORM, SIDES = "anyformer.norm_backward", "anyformer.sides_joined"
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),  # dynamo's own look
@@ -24,25 +24,26 @@ pytestmark = [
 
 def steps(spec, monkeypatch, devices, **more):
     """The gradients of a model of compiled blocks, and what their graphs call."""
+    from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
 
     calls, plain = [], torch.compile
 
     def kept(graph, inputs):
         calls.extend(str(n.target) for n in graph.graph.nodes)
-        return graph.forward
+        return make_boxed_func(graph.forward)
 
     backend = aot_autograd(fw_compiler=kept, bw_compiler=kept)
     monkeypatch.setattr(fusing, "DEVICES", devices)
     monkeypatch.setattr(attention, "JOINING", ("cpu",))
-    monkeypatch.setattr(attention, "CROWD", 256)
+    monkeypatch.setattr(attention, "CROWD", 48)
     monkeypatch.setattr(torch, "compile", lambda f: plain(f, backend=backend))
     torch._dynamo.reset()
     torch.manual_seed(0)
     model = build(spec).train()
     for p in model.parameters():  # no bias and no weight of a norm as it begins
         torch.nn.init.normal_(p, std=0.3)
-    prepare(model, Settings(steps=1, batch=8, compile=True, precision="bfloat16", **more))
+    prepare(model, Settings(steps=1, batch=4, compile=True, precision="bfloat16", **more))
     with torch.autocast("cpu", torch.bfloat16):
         logits = model(IDS).logits
     logits.float().square().mean().backward()
@@ -61,6 +62,13 @@ def many(calls, name):
     return sum(call.startswith(name) for call in calls)
 
 
+def assert_near(found, wanted):
+    """Within bfloat16's rounding; a bias of keys has no gradient but rounding, as softmax shows."""
+    for name, value in wanted.items():
+        if not name.endswith("branch.k.bias"):
+            assert (found[name] - value).norm() <= 4e-2 * value.norm(), name
+
+
 @pytest.mark.parametrize("stream", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     ("spec", "sides"),
@@ -74,8 +82,7 @@ def test_gradients_are_those_of_torchs_own_path(spec, sides, stream, monkeypatch
     assert blocks >= 1 and many(plain, "anyformer") == 0
     assert many(calls, SIDES) == (blocks if sides else 0)
     assert not any("layer_norm_backward" in call for call in calls)
-    for name, value in wanted.items():
-        assert (found[name] - value).norm() <= 4e-2 * value.norm() + 1e-5, name
+    assert_near(found, wanted)
 
 
 def test_a_bias_is_summed_by_no_other_kernel(monkeypatch):
@@ -96,8 +103,7 @@ def test_other_blocks_stay_torchs(name, monkeypatch):
     wanted, _ = steps(OTHERS[name], monkeypatch, ())
     found, calls = steps(OTHERS[name], monkeypatch, ("cpu",))
     assert many(calls, NORM) == 0
-    for key, value in wanted.items():
-        assert (found[key] - value).norm() <= 4e-2 * value.norm() + 1e-5, key
+    assert_near(found, wanted)
 
 
 def test_dropout_keeps_the_bias_apart(monkeypatch):

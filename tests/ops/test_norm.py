@@ -71,7 +71,7 @@ def test_biases_before_and_behind_have_the_sums_of_the_stream(rows, width):
     said, norm = drawn(rows, width), Norm(drawn(width), drawn(width), 1e-5, True)
     stream, y = entered(x, said + before.detach(), norm, Tails(before, behind))
     weights = torch.randn(rows, width, device=WHERE)
-    loss = lambda stream, y: ((stream * weights).sum() + (y * weights).sin().sum())
+    loss = lambda stream, y: (stream * weights).sum() + (y * weights).sin().sum()
     own = torch.autograd.grad(loss(stream + behind.detach(), y), (before, behind, x))
     stream, y = formula(x, said + before, norm)
     wanted = torch.autograd.grad(loss(stream + behind, y), (before, behind, x))

@@ -1,6 +1,6 @@
 """A compiled block whose streams enter norms by a kernel of ours (ops/norm.py).
 
-What a branch says is added where the next norm reads it, so that a norm's gradient has both at hand.
+What a branch says is added where the next norm reads it, so that its gradient has both at hand.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A norm on a stream that goes on beside it, whose gradient is one pass.
 
 Torch's compiler reads the stream, the gradient of the norm's output and that of the stream, and
-leaves the last step of its sums to a kernel of 10 µs for each weight and bias. The kernel reads each
-once, writes the sum of both gradients and has all sums over rows on the way: those of weight and
-bias, and those of the biases that were added to the stream.
+leaves the last step of its sums to a kernel of 10 µs for each weight and bias. The kernel reads
+each once, writes the sum of both gradients and has all sums over rows on the way: those of weight
+and bias, and those of the biases that were added to the stream.
 Letters: F width.
 """
 
@@ -49,7 +49,7 @@ def entered(x: Tensor, said: Tensor | None, norm: Norm, tails: Tails) -> tuple[T
     """x (..., F), and what a branch said of it -> their sum, and its norm in a product's type."""
     how = (norm.eps, norm.centred, computed_in(x))
     with torch.autocast(x.device.type, enabled=False):
-        found: Any = _Entered.apply(x, said, *tails, norm.weight, norm.bias, how)
+        found: Any = _Entered.apply(how, x, said, norm.weight, norm.bias, *tails)
     return found
 
 
@@ -57,13 +57,12 @@ class _Entered(torch.autograd.Function):
     @staticmethod
     def forward(  # type: ignore[override]
         ctx: Any,
+        how: tuple[float, bool, torch.dtype],
         x: Tensor,
         said: Tensor | None,
-        before: Tensor | None,
-        behind: Tensor | None,
         weight: Tensor,
         bias: Tensor | None,
-        how: tuple[float, bool, torch.dtype],
+        *tails: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         eps, ctx.centred, dtype = how
         stream = x.contiguous().view_as(x) if said is None else x + said
@@ -75,7 +74,7 @@ class _Entered(torch.autograd.Function):
             mean = root = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
             y = (wide * root).to(x.dtype) * weight
         ctx.save_for_backward(stream, mean, root, weight)
-        ctx.types = [None if b is None else b.dtype for b in (weight, bias, before, behind)]
+        ctx.types = [None if b is None else b.dtype for b in (weight, bias, *tails)]
         ctx.entered, ctx.said = x.dtype, None if said is None else said.dtype
         return stream, y.to(dtype)
 
@@ -88,7 +87,7 @@ class _Entered(torch.autograd.Function):
         dx, other, sums = run_backward(given, *grads, ctx.centred, low, own)
         said = None if ctx.said is None else other if low != dx.dtype else dx
         found = [None if t is None else sums[i].to(t) for i, t in enumerate(ctx.types)]
-        return dx.to(ctx.entered), said, found[2], found[3], found[0], found[1], None
+        return None, dx.to(ctx.entered), said, *found
 
 
 # Opaque to torch.compile, which needs to know the shapes of what it returns and nothing else.

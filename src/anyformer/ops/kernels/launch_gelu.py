@@ -66,5 +66,4 @@ def _programs(site: Site) -> int:
 def _start(kernel: Any, site: Site, tanh: bool, *given: Tensor) -> None:
     """Launch a kernel on the device of its tensors."""
     grid, shape = (_tiles(site.width), _programs(site)), Shape(ROWS, COLUMNS, tanh, STAGES)
-    with launch_sums.at(given[0]):
-        kernel[grid](*given, site, shape, num_warps=WARPS)
+    launch_sums.start(kernel, grid, WARPS, *given, site, shape)

@@ -15,7 +15,6 @@ PROGRAMS = 4  # for each multiprocessor, which share all rows
 MOST = 16  # warps of a program
 
 
-
 class Site(NamedTuple):
     """Numbers of one call."""
 
@@ -46,7 +45,7 @@ class Given(NamedTuple):
 def backward(
     given: Given, grad: Tensor, kept: Tensor, centred: bool, low: torch.dtype, sums: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradient of x (..., F), it in `low` where that is another type, and the sums (4 or 2, F)."""
+    """The gradient of x (..., F), it in `low` if that is another type, and sums (4 or 2, F)."""
     x = given.x
     site = Site(x.numel() // x.shape[-1], x.shape[-1])
     many = min(-(-site.rows // ROWS), PROGRAMS * launch_sums.processors(x))
@@ -56,6 +55,6 @@ def backward(
     wide = 1 << (site.width - 1).bit_length()
     shape = Shape(ROWS, wide, centred, low != x.dtype, sums, STAGES)
     warps = min(max(ROWS * wide // (32 * NUMBERS), 1), MOST)
-    with launch_sums.at(x):
-        normed.backward[(many,)](*given, grad, kept, out, other, parts, site, shape, num_warps=warps)
+    written = (out, other, parts)
+    launch_sums.start(normed.backward, (many,), warps, grad, kept, given, *written, site, shape)
     return out, other, launch_sums.columns(parts)

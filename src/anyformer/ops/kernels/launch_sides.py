@@ -10,7 +10,7 @@ from torch import Tensor
 from anyformer.ops.kernels import launch_sums, sides
 
 ROWS, COLUMNS, WARPS = 16, 256, 4  # that a program reads at once
-PROGRAMS = 8  # for each multiprocessor
+PROGRAMS = 6  # for each multiprocessor: as many as it has at a time
 
 
 class Site(NamedTuple):
@@ -40,6 +40,5 @@ def joined(grads: list[Tensor]) -> tuple[Tensor, Tensor]:
     site = Site(rows, a + b + c, each + -each % ROWS, a, b)
     parts = first.new_empty(-(-rows // site.each), site.width, dtype=torch.float32)
     shape, grid = Shape(ROWS, COLUMNS), (tiles, parts.shape[0])
-    with launch_sums.at(first):
-        sides.joined[grid](*grads, out, parts, site, shape, num_warps=WARPS)
+    launch_sums.start(sides.joined, grid, WARPS, *grads, out, parts, site, shape)
     return out, launch_sums.columns(parts)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,14 +34,14 @@ def columns(parts: Tensor) -> Tensor:
     out = parts.new_empty(parts.shape[1:])
     site = Site(parts.shape[0], out.numel())
     grid = (-(-site.width // COLUMNS),)
-    with at(parts):
-        sums.columns[grid](parts, out, site, Shape(ROWS, COLUMNS), num_warps=WARPS)
+    start(sums.columns, grid, WARPS, parts, out, site, Shape(ROWS, COLUMNS))
     return out
 
 
-def at(x: Tensor) -> AbstractContextManager[object]:
-    """Within it kernels are launched on the device of x."""
-    return torch.cuda.device(x.device) if x.is_cuda else nullcontext()
+def start(kernel: Any, grid: tuple[int, ...], warps: int, first: Tensor, *given: Any) -> None:
+    """Launch a kernel on the device of its tensors."""
+    with torch.cuda.device(first.device) if first.is_cuda else nullcontext():
+        kernel[grid](first, *given, num_warps=warps)
 
 
 def processors(x: Tensor) -> int:
@@ -51,4 +51,5 @@ def processors(x: Tensor) -> int:
 
 @functools.cache
 def _processors(device: torch.device) -> int:
+    """Asked once: the question takes longer than a launch."""
     return torch.cuda.get_device_properties(device).multi_processor_count

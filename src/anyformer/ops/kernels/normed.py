@@ -10,9 +10,7 @@ import triton.language as tl
 
 
 @triton.jit
-def backward(
-    x_, mean_, root_, weight_, grad_, kept_, out_, low_, parts_, site, S: tl.constexpr
-):  # fmt: skip
+def backward(grad_, kept_, given, out_, low_, parts_, site, S: tl.constexpr):
     """The gradient of the stream x (T, F), and for each program sums of its rows (P, 4 or 2, F).
 
     grad is that of the norm's output, kept that of the stream behind the norm. Sums are those for
@@ -20,7 +18,7 @@ def backward(
     """
     c = tl.arange(0, S.C)
     wide = c < site.width
-    weight = tl.load(weight_ + c, mask=wide, other=0.0).to(tl.float32)[None, :]
+    weight = tl.load(given.weight + c, mask=wide, other=0.0).to(tl.float32)[None, :]
     by_weight = tl.full((S.R, S.C), 0.0, tl.float32)
     by_bias, written, came = by_weight, by_weight, by_weight
     first, step = tl.program_id(0) * S.R, tl.num_programs(0) * S.R
@@ -28,12 +26,12 @@ def backward(
         r = i + tl.arange(0, S.R)
         at = r.to(tl.int64)[:, None] * site.width + c[None, :]
         there = (r < site.rows)[:, None] & wide[None, :]
-        x = tl.load(x_ + at, mask=there, other=0.0).to(tl.float32)
+        x = tl.load(given.x + at, mask=there, other=0.0).to(tl.float32)
         grad = tl.load(grad_ + at, mask=there, other=0.0).to(tl.float32)
         kept = tl.load(kept_ + at, mask=there, other=0.0).to(tl.float32)
-        root = tl.load(root_ + r, mask=r < site.rows, other=0.0)[:, None]
+        root = tl.load(given.root + r, mask=r < site.rows, other=0.0)[:, None]
         if S.CENTRED:
-            x -= tl.load(mean_ + r, mask=r < site.rows, other=0.0)[:, None]
+            x -= tl.load(given.mean + r, mask=r < site.rows, other=0.0)[:, None]
         even = x * root
         own = grad * weight
         turned = even * (tl.sum(own * even, 1) / site.width)[:, None]

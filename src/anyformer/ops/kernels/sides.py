@@ -1,6 +1,7 @@
 """Kernel that puts three gradients side by side, and sums their rows on the way.
 
-Letters: T rows, F width of all three, P programs. A program has C columns of many rows, R at a time.
+Letters: T rows, F width of all three, P programs. A program has C columns of many rows, R at a
+time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import triton.language as tl
 
 @triton.jit
 def moved(from_, out_, parts_, tile, width, first, site, S: tl.constexpr):
-    """Columns of one gradient (T, width) to where it begins in all, and sums of a program's rows."""
+    """Columns of one gradient (T, width) to their place in all, and sums of a program's rows."""
     c = tile * S.C + tl.arange(0, S.C)
     total = tl.full((S.R, S.C), 0.0, tl.float32)
     start = tl.program_id(1).to(tl.int64) * site.each
