@@ -56,7 +56,7 @@ class Family:
     masked: bool = False
     paired: bool = False
     hand: bool = False  # a minimal model written by hand beside
-    graph: bool = False  # beside, steps of ours as one CUDA graph, and with kernels of our own
+    graph: bool = False  # beside, steps of ours as one CUDA graph
     compiled: bool = False  # the peer compiled too, on a GPU, without being asked for
     float8: bool = False  # beside, ours with wide maps in float8
 
@@ -192,10 +192,10 @@ def twin(name: str, model: str, options: Options, tiny: Options, **kind: Any) ->
 FAMILIES = (
     Family("gpt2", _our_gpt2(), _gpt2, 32, 1024, hand=True, graph=True, compiled=True),
     Family("bert", _our_bert, _bert, 64, 512, masked=True, graph=True),
-    Family("deberta-v3", _our_deberta, _deberta, 16, 512, masked=True),
-    Family("t5", _our_t5, _t5, 16, 1024, paired=True),
+    Family("deberta-v3", _our_deberta, _deberta, 16, 512, masked=True, graph=True),
+    Family("t5", _our_t5, _t5, 16, 1024, paired=True, graph=True),
     Family("gpt2-350m", _our_gpt2(dim=1024, depth=24, heads=16), _gpt2, 16, 1024, hand=True,
-           compiled=True),
+           compiled=True, graph=True),
     Family("gpt2-1.3b", _our_gpt2(dim=2048, depth=24, heads=16), _gpt2, 8, 1024, hand=True,
            compiled=True, float8=True),
     twin("roberta", "RobertaForMaskedLM", STILL | {"max_position_embeddings": 514}, SMALL,

@@ -33,6 +33,7 @@ from anyformer.ops.plan import Plan
 
 SMALL = 1 << 20  # scores that may be written out: 4 MiB in float32
 SHORT = 512  # keys up to which they may be however many queries there are
+LONG, FAR = 4096, 8  # keys from which on, and how often a reach, the library has most of the work
 
 Test = Callable[[Tensor, Tensor, Tensor, Plan], bool]
 Join = Callable[[Tensor, Tensor, Plan], tuple[Tensor, Tensor, Plan]]
@@ -79,6 +80,27 @@ def _many(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
     return q.is_cuda and narrow and q.shape[2] > 1 and scores > SMALL
 
 
+def _beside(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
+    """Where the library's kernel beside ours was measured: on a Hopper GPU, not while compiling."""
+    if not _many(q, k, v, plan) or torch.compiler.is_compiling():
+        return False
+    return torch.cuda.get_device_capability(q.device) >= (9, 0)
+
+
+def _by_sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
+    """Where the library's kernel is the fastest; persistent keys are faster by tiles on a GPU."""
+    ours = plan.lead > 0 and _many(q, k, v, plan) and refusal("tiles", q, k, v, plan) is None
+    return not ours and not _fuses(q, k, v, plan)
+
+
+def _by_far(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
+    """Where most keys lie beyond vectors by distance: tiles read those for all, the library not."""
+    terms = plan.relative
+    if terms is None or terms.query is None or not _beside(q, k, v, plan):
+        return False
+    return q.shape[2] >= FAR * max(1, -terms.low)
+
+
 ALL = frozenset({"mask", "relative", "mods", "rows", "dropout", "carry"})
 
 BACKENDS = {  # fastest first
@@ -86,7 +108,7 @@ BACKENDS = {  # fastest first
         sdpa_.sdpa,
         frozenset({"mask", "dropout", "carry"}),
         sdpa_.lacks,
-        lambda q, k, v, plan: not _fuses(q, k, v, plan),
+        _by_sdpa,
     ),
     "one": Backend(
         one_.one,
@@ -98,13 +120,13 @@ BACKENDS = {  # fastest first
         far_.far,
         frozenset({"mask", "relative", "carry"}),
         far_.lacks,
-        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
+        _by_far,
     ),
     "lead": Backend(
         lead_.lead,
         frozenset({"mask", "carry"}),
         lead_.lacks,
-        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
+        lambda *a: a[1].shape[2] >= LONG and _beside(*a),  # with fewer keys tiles are faster
     ),
     "tiles": Backend(
         tiles_.tiles,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from anyformer.ops.tiles import INSTALLED, interpreted
 
-DEVICES: tuple[str, ...] = ()  # on which compiled blocks have them, once measured as faster
+DEVICES: tuple[str, ...] = ("cuda",)  # on which compiled blocks have them: measured as faster
 KERNELS = ("gelu", "norm", "sides")  # those of ops/gelu.py, ops/norm.py and ops/sides.py
 
 

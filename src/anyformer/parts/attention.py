@@ -74,7 +74,7 @@ def weigh_of(spec: S.Weigh) -> W.Weigh | None:
 
 Map = Callable[[Tensor], Tensor]
 NARROW, MANY = 256, 256  # q, k and v are one product: the widest model, the fewest positions
-JOINING: tuple[str, ...] = ()  # the same in a compiled block: devices, once one has measured it
+JOINING: tuple[str, ...] = ("cuda",)  # the same in a compiled block: devices where it is faster
 CROWD = 4096  # and the fewest positions
 
 

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from anyformer.ops.kernels.launch import Size, Work, power
-from anyformer.ops.kernels.slants import BLOCK, Shape, Slant
+from anyformer.ops.kernels.launch import Size, Work, power, tiles
+from anyformer.ops.kernels.slants import BLOCK, STEP, Shape, Slant
 from anyformer.ops.kernels.tile import SOFTMAX, View
 
-ROOM = 128 << 20  # bytes of the buffers of one strip
-LEAST = 12288  # rows that keep a GPU busy: where fewer fit, tiles gather and tables go by diagonals
+ROOM = 512 << 20  # bytes of the buffers of one strip, at most
+LEAST, ENOUGH = 12288, 65536  # rows that keep a GPU busy: with fewer, tiles gather; more don't pay
 COPIES = 2  # of a buffer: what is added to scores, and gradients of scores
 
 
@@ -92,15 +92,17 @@ def overlap(work: Work) -> int:
 
 
 def sides(work: Work) -> tuple[Side, Side]:
-    """Queries and keys."""
+    """Queries and keys; a buffer has what tiles read of it, and an eighth and a block more."""
     f, site, more = work.facts, work.site(), overlap(work)
-    up, block = lambda x: max(0, x) + -max(0, x) % 16, BLOCK.value
-    before = up(min(more - f.low - f.start, site.queries))
-    after = min(block + f.start + f.high + more, site.keys + more)
-    query = Side(work, False, before, up(before + after))
-    before = up(min(more + f.high + f.start, site.keys))
-    after = min(block - f.start - f.low + more, site.queries + more)
-    return query, Side(work, True, before, up(before + after))
+    least, most = inner(work)
+    above = BLOCK.value if f.causal else most + more  # beyond the diagonal a tile at most
+    up, eighth, block = lambda x: max(0, x) + -max(0, x) % 16, STEP.value, BLOCK.value
+    room = lambda before, rows: up(min(eighth + more + before, rows + eighth + block))
+    query = room(-least - f.start, site.queries)
+    after = min(f.start + above, site.keys + more) + eighth + block
+    key = room((0 if f.causal else most) + f.start, site.keys)
+    behind = min(-f.start - least + more, site.queries + more) + eighth + block
+    return Side(work, False, query, up(query + after)), Side(work, True, key, up(key + behind))
 
 
 def fit(work: Work) -> bool:
@@ -122,7 +124,9 @@ def strips(work: Work) -> Iterator[Strip]:
     """Batch rows, or key heads of one, whose buffers fit; at least one key head at a time."""
     batch, groups = work.q.shape[0], work.k.shape[1]
     length = sum(side.bytes() * side.x.shape[2] for side in sides(work))
-    some = max(1, ROOM // max(1, length * work.q.shape[1] // groups))
+    group = work.q.shape[1] // groups
+    enough = tiles(ENOUGH, max(work.q.shape[2], work.k.shape[2]) * group)
+    some = max(1, min(enough, ROOM // max(1, length * group)))
     rows, heads = max(1, some // groups), min(some, groups)
     for b in range(0, batch, rows):
         for g in range(0, groups, heads):

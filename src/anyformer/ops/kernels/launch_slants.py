@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anyformer.ops.kernels.launch import Size, Work, start, tiles, view
 from anyformer.ops.kernels.launch_room import Side, Strip, inner, overlap, sides, strips
-from anyformer.ops.kernels.slants import lean, pull, slant
+from anyformer.ops.kernels.slants import STEP, lean, pull, slant
 from anyformer.ops.kernels.tile import View
 
 PROGRAMS = 1024  # that share the sums of a strip, at least
@@ -29,6 +29,11 @@ def size_of(side: Side, sizes: dict[int, Size]) -> Size:
     return sizes[next(most for most in sizes if side.x.shape[-1] <= most)]
 
 
+def stepped(rows: int, size: Size) -> int:
+    """How many tiles hold so many rows, where those of a tile are STEP apart."""
+    return tiles(rows, size.m * STEP.value) * STEP.value
+
+
 class Buffers:
     """A buffer for each side that has a table, as wide as the largest strip."""
 
@@ -38,14 +43,15 @@ class Buffers:
         self.rows = first.rows[1]
         self.heads = first.heads(work.q.shape[1] // work.k.shape[1])[1]
 
-    def empty(self) -> list[Tensor]:
+    def empty(self, dtype: torch.dtype) -> list[Tensor]:
         """Room for both sides (B, H, N, pitch); hardly any where there is no table.
 
         Tiles read what nobody wrote where keys are hidden; numpy warns of that, so it gets zeros.
         """
         made = lambda x: x.new_empty if x.is_cuda else x.new_zeros
         shape = lambda s: (self.rows, self.heads, s.x.shape[2], s.pitch)
-        return [made(s.x)(shape(s) if s.table.numel() else (1, 1, 1, 1)) for s in self.sides]
+        there = lambda s: shape(s) if s.table.numel() else (1, 1, 1, 1)
+        return [made(s.x)(there(s), dtype=dtype) for s in self.sides]
 
     def views(self, made: list[Tensor]) -> tuple[View, View, int, int]:
         """Buffers as kernels with tiles take them, and the rooms in them."""
@@ -79,7 +85,8 @@ class Leans(Buffers):
 
     def __init__(self, work: Work):
         super().__init__(work)
-        self.made = self.empty()
+        exact = work.q.dtype == torch.float32
+        self.made = self.empty(torch.float32 if exact else torch.float16)  # finer than bfloat16
 
     def fill(self, strip: Strip) -> tuple[View, View, int, int]:
         """Write it down for a strip; what kernels with tiles are given."""
@@ -88,8 +95,8 @@ class Leans(Buffers):
             side, size = self.sides[i], size_of(self.sides[i], LEANS)
             x = self.cut(self.work.k if side.turned else self.work.q, side, strip)
             site = side.slant(heads[1] - heads[0], inner(self.work, overlap(self.work)))
-            runs = tiles(max(1, site.count), size.n * RUN)
-            grid = (tiles(site.rows, size.m), runs, x.shape[0] * site.heads)
+            runs = tiles(max(1, site.count) + STEP.value, size.n * RUN)
+            grid = (stepped(site.rows, size), runs, x.shape[0] * site.heads)
             bias, summing = self.work.tables[0], i == self.there()[0]
             added = View(bias[slice(*heads)], 0, bias.stride(0), 1)
             given = view(x), self.table(side, heads), added, view(self.made[i])
@@ -103,13 +110,13 @@ class Slants(Buffers):
 
     def __init__(self, work: Work):
         super().__init__(work)
-        self.made = self.empty()
+        self.made = self.empty(work.q.dtype)
         least, most = self.inner = inner(work)
         self.count = max(0, most - least + 1)
-        blocks = tiles(self.count, TILE)
-        self.shares = max(1, min(16, PROGRAMS // max(1, blocks * self.heads)))
+        blocks, step = tiles(self.count + STEP.value, TILE), STEP.value
+        self.shares = step * (2 if blocks * self.heads * step < PROGRAMS else 1)
         zeros = lambda wide: torch.zeros(
-            self.shares, work.q.shape[1], blocks * TILE, wide, device=work.q.device
+            self.shares, work.q.shape[1], blocks * TILE + step, wide, device=work.q.device
         )
         self.slabs = {i: zeros(self.sides[i].table.shape[-1]) for i in self.there()}
         self.bias = zeros(1)[..., 0] if work.tables[0].numel() else None
@@ -127,14 +134,14 @@ class Slants(Buffers):
         slab, bias = self.slabs[i][:, slice(*heads)], self.bias is not None and i == self.summing
         total = self.bias[:, slice(*heads), None] if bias and self.bias is not None else slab
         site = side.slant(heads[1] - heads[0], self.inner)
-        grid = (tiles(self.count, size.n), site.heads, self.shares)
+        grid = (tiles(self.count + STEP.value, size.n), site.heads, self.shares)
         given = view(x), view(self.made[i]), view(slab), view(total)
         start(slant, grid, size, *given, x.shape[0], site, side.shape(size, bias))
 
     def _pull(self, i: int, strip: Strip, dx: Tensor) -> None:
         side, heads = self.sides[i], strip.heads(self.group)
         size, site = size_of(side, PULLS), side.slant(heads[1] - heads[0], self.inner)
-        grid = (tiles(site.rows, size.m), dx.shape[0] * dx.shape[1])
+        grid = (stepped(site.rows, size), dx.shape[0] * dx.shape[1])
         given = view(self.made[i]), self.table(side, heads), view(dx)
         start(pull, grid, size, *given, site, side.shape(size))
 
@@ -142,8 +149,9 @@ class Slants(Buffers):
         """Put the sums where they belong, between the ends of bias, query and key in made."""
         at = self.inner[0] - self.work.facts.low
         at = slice(at, at + self.count)
+        between = slice(STEP.value, STEP.value + self.count)
         turned = lambda i, x: x.flip(1) if self.sides[i].turned else x
         for i, slab in self.slabs.items():
-            made[1 + i][:, at] = turned(i, slab.sum(0)[:, : self.count])
+            made[1 + i][:, at] = turned(i, slab.sum(0)[:, between])
         if self.bias is not None:
-            made[0][:, at] = turned(self.summing, self.bias.sum(0)[:, : self.count])
+            made[0][:, at] = turned(self.summing, self.bias.sum(0)[:, between])

@@ -5,7 +5,8 @@ each a place later, so that the places of a tile are one below the other. Along 
 of queries, or keys, with a table write what the table brings to scores (`lean`). Kernels with tiles
 read that, and write the gradients of scores down; products with queries, or keys, then give the
 gradient of the table (`slant`), and products with the table what it gives to queries and keys
-(`pull`). Nothing is gathered.
+(`pull`). Nothing is gathered: those three take rows that are STEP apart, whose distances begin at
+the same place of 16 bytes.
 
 Letters: R rows and C distances of a tile, D head size, BD the same in a tile, T width of the table.
 A row's partner, a key or query, is the row + its distance + site.move.
@@ -20,7 +21,9 @@ import triton.language as tl
 
 from anyformer.ops.kernels.tile import dot, place, put, rows
 
-BLOCK = tl.constexpr(64)  # rows that begin at the same partner: tiles divide it
+BLOCK = tl.constexpr(64)  # rows that begin at the same partner
+STEP = tl.constexpr(8)  # from a row to the next of a tile, and numbers of 16 bits in 16 bytes
+MOST = tl.constexpr(65504.0)  # the largest number of float16
 
 
 class Slant(NamedTuple):
@@ -78,74 +81,115 @@ def leaned(a_, room, at, left, R: tl.constexpr, C: tl.constexpr, TURNED: tl.cons
 
 
 @triton.jit
+def turn(t, S: tl.constexpr):
+    """The first row of a tile, by its number."""
+    return t // STEP * (STEP * S.R) + t % STEP
+
+
+@triton.jit
+def begin(first, site):
+    """The last distance up to site.first whose column is a multiple of STEP in a tile's rows."""
+    return site.first - (first + site.first + site.shift) % STEP
+
+
+@triton.jit
+def tiles_of(first, e0, site, S: tl.constexpr):
+    """Tiles of distances from e0 on at which some row of a tile has a partner: from and to."""
+    low = tl.maximum(-(first + STEP * (S.R - 1)) - site.move - e0, 0) // S.C
+    high = tl.minimum(site.first + site.count, site.partners - first - site.move) - e0
+    return low, (tl.maximum(high, 0) + S.C - 1) // S.C
+
+
+@triton.jit
+def columns(d_, first, e0, site, S: tl.constexpr):
+    """Where a tile (R, C) lies from its first row on, and whether an eighth of it has partners.
+
+    What belongs together is read and written together: a place more, or less, harms nobody.
+    """
+    r, c = tl.arange(0, S.R) * STEP, tl.arange(0, S.C)
+    at = (r * d_.n + (first + r) % BLOCK)[:, None] + (e0 + site.shift + c)[None, :]
+    at = tl.max_contiguous(tl.multiple_of(at, (1, 8)), (1, 8))
+    e = e0 + c // STEP * STEP
+    partner = (first + r + site.move)[:, None] + e[None, :]
+    seen = (first + r < site.rows)[:, None] & (e < site.first + site.count)[None, :]
+    return at, seen & (partner > -STEP) & (partner < site.partners)
+
+
+@triton.jit
+def apart(x_, b, h, first, site, S: tl.constexpr):
+    """Where a tile's rows of x lie, (R, BD), and which of that there is."""
+    r, d = tl.arange(0, S.R) * STEP, tl.arange(0, S.BD)
+    seen = (first + r < site.rows)[:, None] & (d < S.D)[None, :]
+    return place(x_, b, h, first) + r[:, None] * x_.n + d[None, :], seen
+
+
+@triton.jit
 def lean(x_, t_, bias_, a_, site, S: tl.constexpr, RUN: tl.constexpr):
     """Write what a table (H, distances, T) brings to x (B, H / group, N, D), RUN tiles a program.
 
     Beyond the ends of the table it is what they bring. A bias (H, distances) is added to it.
     """
-    first, bh = tl.program_id(0) * S.R, tl.program_id(2)
+    first, bh = turn(tl.program_id(0), S), tl.program_id(2)
     b, h = bh // site.heads, bh % site.heads
-    left = site.rows - first
-    x = rows(x_, place(x_, b, h // site.group, first), left, S.R, S.D, S.BD)
-    r = first + tl.arange(0, S.R)
-    # tiles of distances at which some row has a partner
-    low = tl.maximum(-(first + S.R - 1) - site.move - site.first, 0) // S.C
-    high = tl.minimum(site.count, site.partners - first - site.move - site.first)
-    high = (tl.maximum(high, 0) + S.C - 1) // S.C
-    begin = tl.maximum(low, tl.program_id(1) * RUN)
-    for c in range(begin, tl.minimum(high, (tl.program_id(1) + 1) * RUN)):
-        e = site.first + c * S.C + tl.arange(0, S.C)
+    at, seen = apart(x_, b, h // site.group, first, site, S)
+    x = tl.load(at, mask=seen, other=0.0)
+    e0 = begin(first, site)
+    low, high = tiles_of(first, e0, site, S)
+    low = tl.maximum(low, tl.program_id(1) * RUN)
+    TYPE: tl.constexpr = a_.at.dtype.element_ty
+    for c in range(low, tl.minimum(high, (tl.program_id(1) + 1) * RUN)):
+        e = e0 + c * S.C + tl.arange(0, S.C)
         by = dot(x, tl.trans(ray(t_, h, e, site, S)))
         if S.bias:
             by += tl.load(bias_.at + h * bias_.h + row_of(e, site, S))[None, :]
-        column = (r % BLOCK)[:, None] + (e + site.shift)[None, :]
-        partner = r[:, None] + (e + site.move)[None, :]
-        seen = (r < site.rows)[:, None] & (partner >= 0) & (partner < site.partners)
-        seen = seen & (column >= 0) & (column < a_.n) & (e < site.first + site.count)[None, :]
-        at = place(a_, b, h, first) + tl.arange(0, S.R)[:, None] * a_.n + column
-        tl.store(at, by.to(a_.at.dtype.element_ty), mask=seen)
+        if TYPE == tl.float16:
+            by = tl.minimum(tl.maximum(by, -MOST), MOST)
+        to, there = columns(a_, first, e0 + c * S.C, site, S)
+        tl.store(place(a_, b, h, first) + to, by.to(TYPE), mask=there)
 
 
 @triton.jit
-def along(d_, b, h, first, e, site, S: tl.constexpr):
-    """The gradients of a tile of rows at the distances e, (R, C); 0 where there is no partner."""
-    r = first + tl.arange(0, S.R)
-    partner = r[:, None] + (e + site.move)[None, :]
-    seen = (r < site.rows)[:, None] & (e < site.first + site.count)[None, :]
-    seen = seen & (partner >= 0) & (partner < site.partners)
-    at = place(d_, b, h, first) + tl.arange(0, S.R)[:, None] * d_.n
-    at += (r % BLOCK)[:, None] + (e + site.shift)[None, :]
-    return tl.load(at, mask=seen, other=0.0)
+def along(d_, b, h, first, e0, site, S: tl.constexpr):
+    """The gradients of a tile of rows at the distances from e0 on; 0 where there is no partner."""
+    at, seen = columns(d_, first, e0, site, S)
+    found = tl.load(place(d_, b, h, first) + at, mask=seen, other=0.0)
+    e, mine = e0 + tl.arange(0, S.C)[None, :], first + tl.arange(0, S.R) * STEP + site.move
+    least = tl.maximum(-mine, site.first)[:, None]
+    beyond = tl.minimum(site.partners - mine, site.first + site.count)[:, None]
+    return tl.where((e >= least) & (e < beyond), found, 0.0)
 
 
 @triton.jit(do_not_specialize=["batch"])
 def slant(x_, d_, slab_, total_, batch, site, S: tl.constexpr):
-    """Add to slab (Z, H, C', T) the sums of x by distance, of Z shares; to total those alone.
+    """Add sums of x by distance to slab (Z, H, STEP + C', T), of Z shares; those alone to total.
 
-    x (B, H / group, N, D); a program has C distances of a head.
+    x (B, H / group, N, D); a program has C distances of a head, and every STEP-th row or a part.
     """
     c, h, share = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    least = site.first + c * S.C
-    e = least + tl.arange(0, S.C)
-    low = tl.maximum(-(least + S.C - 1) - site.move, 0) // S.R
-    high = tl.minimum(site.rows, site.partners - least - site.move)
-    count = tl.maximum((high + S.R - 1) // S.R - low, 0)
+    first, parts = share % STEP, tl.num_programs(2) // STEP
+    least = begin(first, site)
+    e0 = least + c * S.C
+    low = tl.maximum(-(e0 + S.C - 1) - site.move, 0) // (STEP * S.R)
+    high = tl.minimum(site.rows, site.partners - e0 - site.move)
+    count = tl.maximum((high + STEP * S.R - 1) // (STEP * S.R) - low, 0)
     work = count * batch
-    each = (work + tl.num_programs(2) - 1) // tl.num_programs(2)
+    each = (work + parts - 1) // parts
+    mine = share // STEP * each
     acc = tl.full((S.C, S.BD), 0.0, tl.float32)
     total = tl.full((S.C,), 0.0, tl.float32)
-    for step in range(share * each, tl.minimum(work, share * each + each)):
-        b, first = step // count, (low + step % count) * S.R
-        ds = along(d_, b, h, first, e, site, S)
-        x = rows(x_, place(x_, b, h // site.group, first), site.rows - first, S.R, S.D, S.BD)
-        acc += dot(tl.trans(ds), x)
+    for step in range(mine, tl.minimum(work, mine + each)):
+        b, r0 = step // count, (low + step % count) * (STEP * S.R) + first
+        ds = along(d_, b, h, r0, e0, site, S)
+        at, seen = apart(x_, b, h // site.group, r0, site, S)
+        acc += dot(tl.trans(ds), tl.load(at, mask=seen, other=0.0))
         if S.bias:
             total += tl.sum(ds.to(tl.float32), 0)
-    at = place(slab_, share, h, c * S.C)
+    row = STEP + e0 - site.first
+    at = place(slab_, share, h, row)
     acc += rows(slab_, at, S.C, S.C, S.T, S.BD)
     put(slab_, at, S.C, acc, S.C, S.T, S.BD)
     if S.bias:
-        at = place(total_, share, h, 0) + c * S.C + tl.arange(0, S.C)
+        at = place(total_, share, h, 0) + row + tl.arange(0, S.C)
         tl.store(at, tl.load(at) + total)
 
 
@@ -158,29 +202,25 @@ def row_of(e, site, S: tl.constexpr):
 @triton.jit
 def ray(t_, h, e, site, S: tl.constexpr):
     """The rows of a table for the distances e, (C, BD); beyond its ends, those."""
-    row = row_of(e, site, S)
     d = tl.arange(0, S.BD)
-    seen = (e < site.first + site.count)[:, None] & (d < S.T)[None, :]
-    at = t_.at + tl.cast(h, tl.int64) * t_.h + row[:, None] * S.T + d[None, :]
-    return tl.load(at, mask=seen, other=0.0)
+    at = t_.at + tl.cast(h, tl.int64) * t_.h + row_of(e, site, S)[:, None] * S.T + d[None, :]
+    return tl.load(at, mask=(d < S.T)[None, :], other=0.0)
 
 
 @triton.jit
 def pull(d_, t_, dx_, site, S: tl.constexpr):
     """Add to dx (B, H / group, N, D) what it gets through a table (H, distances, T)."""
-    first, bg = tl.program_id(0) * S.R, tl.program_id(1)
+    first, bg = turn(tl.program_id(0), S), tl.program_id(1)
     groups = site.heads // site.group
     b, g = bg // groups, bg % groups
-    last = first + S.R - 1 + site.move
-    low = tl.maximum(-last - site.first, 0) // S.C
-    high = tl.minimum(site.count, site.partners - first - site.move - site.first)
+    e0 = begin(first, site)
+    low, high = tiles_of(first, e0, site, S)
     acc = tl.full((S.R, S.BD), 0.0, tl.float32)
     for i in range(0, site.group):
         h = g * site.group + i
-        for c in range(low, (tl.maximum(high, 0) + S.C - 1) // S.C):
-            e = site.first + c * S.C + tl.arange(0, S.C)
-            ds = along(d_, b, h, first, e, site, S)
-            acc += dot(ds, ray(t_, h, e, site, S))
-    at, left = place(dx_, b, g, first), site.rows - first
-    acc += rows(dx_, at, left, S.R, S.D, S.BD).to(tl.float32)
-    put(dx_, at, left, acc, S.R, S.D, S.BD)
+        for c in range(low, high):
+            ds = along(d_, b, h, first, e0 + c * S.C, site, S)
+            acc += dot(ds, ray(t_, h, e0 + c * S.C + tl.arange(0, S.C), site, S))
+    at, seen = apart(dx_, b, g, first, site, S)
+    acc += tl.load(at, mask=seen, other=0.0).to(tl.float32)
+    tl.store(at, acc.to(dx_.at.dtype.element_ty), mask=seen)
