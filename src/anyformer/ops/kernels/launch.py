@@ -110,8 +110,8 @@ class Work:
             D=d,
             E=e,
             T=wide,
-            BD=power(d),
-            BE=power(e),
+            BD=channels(d),
+            BE=channels(e),
             causal=bool(f.causal),
             window=f.width > 0,
             pads=self.keep.numel() > 0,
@@ -203,3 +203,8 @@ def tiles(length: int, tile: int) -> int:
 def power(size: int) -> int:
     """The least power of two that holds a head, at least 16."""
     return max(16, 1 << (size - 1).bit_length())
+
+
+def channels(size: int) -> int:
+    """The channels of a tile for a head: sums of 16 columns come out wrong by Triton 3.6."""
+    return max(32, power(size))

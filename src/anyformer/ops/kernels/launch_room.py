@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from anyformer.ops.kernels.launch import Size, Work, power, tiles
+from anyformer.ops.kernels.launch import Size, Work, channels, tiles
 from anyformer.ops.kernels.slants import BLOCK, STEP, Shape, Slant
 from anyformer.ops.kernels.tile import SOFTMAX, View
 
@@ -67,7 +67,7 @@ class Side:
     def shape(self, size: Size, bias: bool = False) -> Shape:
         """What its kernels are compiled for."""
         wide = self.x.shape[-1]
-        return Shape(size.m, size.n, wide, self.table.shape[-1], power(wide), bias, self.turned)
+        return Shape(size.m, size.n, wide, self.table.shape[-1], channels(wide), bias, self.turned)
 
 
 def inner(work: Work, more: int = 0) -> tuple[int, int]:
