@@ -12,7 +12,7 @@ from anyformer.ops.far import alike
 from anyformer.ops.mask import Causal, Padding, Window
 from anyformer.ops.plan import Plan
 from anyformer.ops.relative import Relative
-from tests.ops.tile_cases import GPU, WHERE, Case, gaps, small_tiles
+from tests.ops.tile_cases import GPU, WHERE, Case, assert_as_exact_as_can_be, gaps, small_tiles
 
 pytest.importorskip("triton", reason="far: Triton isn't installed")
 DTYPE = torch.bfloat16 if GPU else torch.float32  # the library's kernels of a GPU are for 16 bits
@@ -38,8 +38,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_equals_eager(name: str) -> None:
-    found = gaps(CASES[name], "far")
-    assert max(found.values()) < NEAR, found
+    assert_as_exact_as_can_be(CASES[name], "far")
 
 
 @pytest.mark.gpu

@@ -39,7 +39,7 @@ CASES = {
     "shared keys": plain((4, 2), 37, lead=3),
     "one shared by all": plain((3, 1), 18, lead=20, size=(24, 24)),
     "as many as there may be": plain(queries=9, lead=64, size=(40, 40)),
-    "one token": plain(queries=1, lead=2),
+    "two tokens": plain(queries=2, lead=2),
 }
 
 
@@ -55,7 +55,7 @@ def test_random_shapes(seed: int) -> None:
     size = draw.choice([8, 16, 40])
     case = plain(
         heads=draw.choice([(2, 2), (4, 2), (2, 1)]),
-        queries=draw.randint(1, 70),
+        queries=draw.randint(2, 70),
         lead=draw.randint(1, 40),
         size=(size, size),
         gain=draw.choice([1.0, 20.0]),  # sharp rows: all weight on one side of the merge
@@ -147,5 +147,7 @@ def test_says_what_it_cannot() -> None:
     assert "relative" in says(Plan(1.0, Causal(), terms, lead=3))
     narrow = draw(16, 12), draw(19, 12), draw(19, 12)
     assert "a multiple of 8" in str(refusal("lead", *narrow, Plan(1.0, Causal(), lead=3)))
+    one = draw(1), draw(4), draw(4)
+    assert "2 tokens" in str(refusal("lead", *one, Plan(1.0, Causal(), lead=3)))
     long = draw(16), draw(81), draw(81)
     assert "up to 64" in str(refusal("lead", *long, Plan(1.0, Causal(), lead=65)))

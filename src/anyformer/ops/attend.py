@@ -33,7 +33,7 @@ from anyformer.ops.plan import Plan
 
 SMALL = 1 << 20  # scores that may be written out: 4 MiB in float32
 SHORT = 512  # keys up to which they may be however many queries there are
-LONG, FAR = 4096, 8  # keys from which on, and how often a reach, the library has most of the work
+LONG, FAR = 4096, 32  # keys from which on, and how often a reach, the library has most of the work
 
 Test = Callable[[Tensor, Tensor, Tensor, Plan], bool]
 Join = Callable[[Tensor, Tensor, Plan], tuple[Tensor, Tensor, Plan]]

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from anyformer.ops.eager import widen
-from anyformer.ops.far import Square, alike, library, library_backward, unfit
+from anyformer.ops.far import FEWEST, Square, alike, library, library_backward, unfit
 from anyformer.ops.mask import Causal, Padding, parts
 from anyformer.ops.plan import Plan
 
@@ -34,6 +34,8 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
         return "needs a causal mask alone, or with padding on the right"
     if isinstance(plan.start, Tensor) or plan.start or q.shape[2] != k.shape[2] - plan.lead:
         return "needs queries and keys that are the same tokens"
+    if q.shape[2] < FEWEST:
+        return f"needs {FEWEST} tokens, as the library does"
     return unfit(q, k, v, plan)
 
 

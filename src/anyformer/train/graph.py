@@ -15,7 +15,7 @@ from torch import Tensor
 
 from anyformer.errors import TrainError
 from anyformer.objectives.base import Batch
-from anyformer.ops.capture import capture
+from anyformer.ops.capture import capture, for_replays
 
 Work = Callable[[Sequence[Batch], Tensor], Tensor]
 WARM = 3  # steps before a capture, in which libraries and optimisers make what they keep
@@ -53,7 +53,7 @@ class Replay:
         self.stream = self.stream or torch.cuda.Stream()
         drawn = torch.default_generator.get_state()
         self.stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self.stream):
+        with torch.cuda.stream(self.stream), for_replays():
             result = self.work(batches, given)
         torch.cuda.current_stream().wait_stream(self.stream)
         if not torch.equal(drawn, torch.default_generator.get_state()):
@@ -69,7 +69,8 @@ class Replay:
         self.given = given.clone()
         work = lambda: self.work(self.batches, self.given)
         try:
-            self.graph, self.result = capture(work, self.stream)
+            with for_replays():
+                self.graph, self.result = capture(work, self.stream)
         except RuntimeError as error:
             raise TrainError(
                 f"graph=True: this step can't be captured ({str(error).splitlines()[0]}): "

@@ -17,8 +17,8 @@ from anyformer.ops.kernels.lead import both, join, slopes
 PROGRAMS = 396  # that an H200 has room for: so many pass by queries at most, or one for each head
 # By the widest head that they serve; the keys of a tile are as many as there are, or as here.
 FORWARD = {128: Size(64, 64, 4, 1)}
-# With one stage and 64 queries Triton 3.6 makes wrong code of BACKWARD for heads of 64.
-BACKWARD = {64: Size(64, 64, 4, 2), 128: Size(32, 64, 8, 1)}
+# With 64 queries and four warps Triton 3.6 makes wrong code of BACKWARD, seen on an H200.
+BACKWARD = {64: Size(32, 64, 4, 1), 128: Size(32, 64, 8, 1)}
 JOIN = {64: Size(128, 64, 4, 1), 128: Size(64, 64, 4, 1)}
 
 Part = tuple[Tensor, Tensor]  # output (B, H, N, D) and log-sum-exp (B, H, N) in units of 1

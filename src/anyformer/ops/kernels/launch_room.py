@@ -11,12 +11,15 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from anyformer.ops.capture import replayed
 from anyformer.ops.kernels.launch import Size, Work, channels, tiles
 from anyformer.ops.kernels.slants import BLOCK, STEP, Shape, Slant
 from anyformer.ops.kernels.tile import SOFTMAX, View
 
 ROOM = 512 << 20  # bytes of the buffers of one strip, at most
 LEAST, ENOUGH = 12288, 65536  # rows that keep a GPU busy: with fewer, tiles gather; more don't pay
+SHARE = 2  # of the keys, the least that is near: far tiles are better with others between them
+BUSY = 1 << 28  # scores that keep a GPU busy for longer than the host needs to launch
 COPIES = 2  # of a buffer: what is added to scores, and gradients of scores
 
 
@@ -106,10 +109,18 @@ def sides(work: Work) -> tuple[Side, Side]:
 
 
 def fit(work: Work) -> bool:
-    """Whether a strip has room for enough rows of buffers."""
+    """Whether vectors by distance go through buffers: most keys are near, and a strip has room.
+
+    It takes more launches, some for each strip: few scores pay for them in a graph alone.
+    """
     each = sum(side.bytes() for side in sides(work))
-    total = work.q.shape[0] * work.q.shape[1] * max(work.q.shape[2], work.k.shape[2])
-    return 0 < each and each * min(total, LEAST) <= ROOM
+    batch, heads, queries, _ = work.q.shape
+    keys = work.site().keys
+    least, most = inner(work)
+    near = (most - least + 1) * SHARE >= keys
+    busy = replayed() or batch * heads * queries * keys >= BUSY
+    rows = min(batch * heads * max(queries, keys), LEAST)
+    return 0 < each and near and busy and each * rows <= ROOM
 
 
 def leans(work: Work) -> bool:
