@@ -129,6 +129,7 @@ class Slants(Buffers):
             self._pull(i, strip, self.cut(grads[i], self.sides[i], strip))
 
     def _slant(self, i: int, strip: Strip) -> None:
+        """Sums by distance of a side."""
         side, heads = self.sides[i], strip.heads(self.group)
         size, x = size_of(side, SUMS), self.cut((self.work.q, self.work.k)[i], side, strip)
         slab, bias = self.slabs[i][:, slice(*heads)], self.bias is not None and i == self.summing
@@ -139,6 +140,7 @@ class Slants(Buffers):
         start(slant, grid, size, *given, x.shape[0], site, side.shape(size, bias))
 
     def _pull(self, i: int, strip: Strip, dx: Tensor) -> None:
+        """What a side gets through its table."""
         side, heads = self.sides[i], strip.heads(self.group)
         size, site = size_of(side, PULLS), side.slant(heads[1] - heads[0], self.inner)
         grid = (stepped(site.rows, size), dx.shape[0] * dx.shape[1])
