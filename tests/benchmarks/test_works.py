@@ -60,7 +60,7 @@ ONLY = {
     "decode": ["float32-1"],
 }
 LONG = {"load", "predict", "prepare", "compiled", "lines", "band"}  # have tests or minutes
-GPU = {"kernels": "a GPU", "rows": "a GPU", "tune": "TRITON_INTERPRET"}
+GPU = {"kernels": "a GPU", "parts": "a GPU", "rows": "a GPU", "tune": "TRITON_INTERPRET"}
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:

@@ -95,7 +95,6 @@ def test_random_shapes_on_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(launch_strips, "LONG", draw.choice([128, 4096]))
     monkeypatch.setattr(talk, "CHUNK", draw.choice([128, 256]))
     monkeypatch.setattr(talk, "SHARE", draw.choice([2, 8]))
-    monkeypatch.setattr(talk, "WAITS", draw.random() < 0.7)
     size = draw.choice([8, 16, 40, 64, 80, 128])
     case = Case(
         heads=draw.choice([(4, 4), (12, 2), (20, 20), (2, 1)]),
@@ -189,41 +188,6 @@ def test_long_rows_twice_the_same_bit_for_bit(long: tuple[Case, pytest.MonkeyPat
     given = long[0].tensors()
     one, two = (ran(long[0], given) for _ in range(2))
     assert all(torch.equal(one[name], two[name]) for name in one)
-
-
-@pytest.mark.gpu
-def test_chunks_that_wait_equal_a_kernel_of_their_own(
-    long: tuple[Case, pytest.MonkeyPatch],
-) -> None:
-    from anyformer.ops.kernels import talk
-
-    case, patch = long
-    given, found = case.tensors(), []
-    for waits in (True, False):
-        patch.setattr(talk, "WAITS", waits)
-        found.append(ran(case, given))
-    for name, one in found[0].items():
-        assert (one - found[1][name]).abs().max() <= 1e-2 * one.abs().max(), name
-
-
-def test_places_to_wait_at_are_zeros_for_each_query_of_a_strip(
-    long: tuple[Case, pytest.MonkeyPatch],
-) -> None:
-    from anyformer.ops.kernels import launch_talking, talk
-    from anyformer.ops.kernels.launch import Facts
-    from anyformer.ops.kernels.launch_strips import pieces
-
-    long[1].setattr(talk, "WAITS", True)
-    x, none = torch.zeros(3, 2, 37, 8, device=WHERE), torch.empty(0)
-    facts = Facts(**dict.fromkeys(Facts._fields, 0) | {"causal": 1})
-    work = talk.Talk(x, x, x, none, none, none, 1.0, facts)
-    some = list(pieces(work, 2000))
-    come = launch_talking.arrivals(work, some)
-    assert len(some) > 1
-    for piece, one in zip(some, come, strict=True):
-        assert one.numel() >= 4 + piece.size[0] * piece.size[2]
-        assert one.data_ptr() % 16 == 0
-        assert not one.any()
 
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo's

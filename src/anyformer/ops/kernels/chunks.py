@@ -1,7 +1,6 @@
 """Chunks of a query's keys, with a program each, and what they tell each other.
 
 Letters: as in `strips`; C chunks of a row, P the power of two that holds them, A heads of a tile.
-`come`, where they wait: a number to take, and from place 4 on how many chunks of a query have told.
 """
 
 from __future__ import annotations
@@ -14,18 +13,9 @@ from anyformer.ops.kernels.tile import place
 
 
 @triton.jit
-def turn(come, strip, F: tl.constexpr, BACK: tl.constexpr):
-    """Whose turn it is: query, batch row and chunk of keys; BACK: from the last of each on.
-
-    Those that wait take numbers: whom they wait for has a lower one, or the next, and runs already
-    or soon will.
-    """
-    if F.waits:
-        number, chunks = tl.atomic_add(come, 1, sem="relaxed", scope="gpu"), tl.num_programs(2)
-        c, i = number % chunks, number // chunks % strip.queries
-        b = number // chunks // strip.queries
-    else:
-        i, b, c = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+def turn(strip, BACK: tl.constexpr):
+    """Whose turn it is: query, batch row and chunk of keys; BACK: from the last of each on."""
+    i, b, c = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     if BACK:
         i, b = strip.queries - 1 - i, tl.num_programs(1) - 1 - b
         c = tl.num_programs(2) - 1 - c
@@ -42,27 +32,8 @@ def own(i, c, strip, F: tl.constexpr):
 
 
 @triton.jit
-def told(come, some_, at, found, strip, F: tl.constexpr):
-    """Write what a chunk has found (A,) for the others of its row, and say so."""
-    b, i, c = at
-    tl.store(place(some_, b, i * tl.num_programs(2) + c, 0) + tl.arange(0, F.A), found)
-    tl.debug_barrier()  # all threads have written
-    tl.atomic_add(come + 4 + b * strip.queries + i, 1, sem="release", scope="gpu")
-
-
-@triton.jit
-def wait(come, b, i, strip):
-    """Until all chunks of a row have told what they found."""
-    while tl.atomic_add(
-        come + 4 + b * strip.queries + i, 0, sem="acquire", scope="gpu"
-    ) < tl.num_programs(2):
-        pass
-    tl.debug_barrier()
-
-
-@triton.jit
 def of_chunks(some_, b, i, other, F: tl.constexpr):
     """What the chunks of a query's row have found, (P, A); other beyond the last."""
     j, chunks = tl.arange(0, F.parts)[:, None], tl.num_programs(2)
     at = place(some_, b, i * chunks, 0) + j * some_.h + tl.arange(0, F.A)[None, :]
-    return tl.load(at, mask=j < chunks, other=other, cache_modifier=".cg")
+    return tl.load(at, mask=j < chunks, other=other)

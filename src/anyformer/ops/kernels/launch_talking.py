@@ -24,7 +24,7 @@ def multiplied(work: Talk, piece: Piece, pairs: list[tuple[Tensor, Tensor, Tenso
     rows, heads, count, wide = piece.size
     run = work.run(size)
     blocks, runs = -(-count // size.m), -(-wide // (size.n * run)) * rows
-    grid = (heads * len(pairs), *((runs, blocks) if work.waits else (blocks, runs)))
+    grid = (heads * len(pairs), blocks, runs)
     given = (
         tuple(view(piece.of(x, piece.queries)) for x in xs),
         tuple(view(piece.of(y, piece.keys)) for y in ys),
@@ -47,13 +47,6 @@ def matrices(work: Talk, some: list[Piece], *shape: int) -> Tensor:
     sizes = [(piece.size[0], piece.size[2] * work.chunks(piece)) for piece in some]
     rows, count = (max((size[i] for size in sizes), default=0) for i in (0, 1))
     return torch.zeros((rows, count, *shape), device=work.q.device)
-
-
-def arrivals(work: Talk, some: list[Piece]) -> list[Tensor]:
-    """Zeros for each strip: a number to take, and from place 4 on how many chunks have told."""
-    sizes = [4 + prod((piece.size[0], piece.size[2])) if work.waits else 0 for piece in some]
-    whole = [size + -size % 4 for size in sizes]  # so that all begin at 16 bytes
-    return list(torch.zeros(sum(whole), dtype=torch.int32, device=work.q.device).split(whole))
 
 
 class Joins:
@@ -95,15 +88,14 @@ def forward(work: Talk) -> tuple[Tensor, Tensor]:
     parts = list(pieces(work, 2 * launch_strips.ROOM))  # the backward pass has two buffers
     room = q.new_empty(size_of(parts))
     some, joins = view(matrices(work, parts, 1, power(heads))), Joins(work, parts)
-    come = arrivals(work, parts)
-    for at, piece in enumerate(parts):
+    for piece in parts:
         rows = lse[piece.rows, :, piece.queries, None]
         if piece.strip.keys:
             s = piece.within(room)
             multiplied(work, piece, [(q, work.k, s)])
             keep = kept(work.keep, piece.rows)
-            given = (view(s), view(rows), (some, come[at]), work.mixes(), keep)
-            if work.chunk and not work.waits:
+            given = (view(s), view(rows), some, work.mixes(), keep)
+            if work.chunk:
                 mixing(work, levels, given, piece)
             mixing(work, talk, given, piece)
             summed(work, piece, s, (v, out), joins)
@@ -166,15 +158,14 @@ def backward(work: Talk, lse: Tensor, grad: Tensor) -> list[Tensor]:
     joins = Joins(work, parts, room[0])  # the weights are of no use when sums are made
     made = [matrices(work, parts, heads, heads) for _ in range(2)]
     some = view(matrices(work, parts, 1, heads))
-    come = arrivals(work, parts)
-    for at, piece in enumerate(parts):
+    for piece in parts:
         s, du = (piece.within(x) for x in room)
         if piece.strip.keys:
             multiplied(work, piece, [(q, k, s), (grad, v, du)])
             level = view(lse[piece.rows, :, piece.queries, None])
             given, keep = (view(s), view(du), level, work.mixes()), kept(work.keep, piece.rows)
-            given = (*given, tuple(map(view, made)), (some, come[at]), keep)
-            if work.chunk and not work.waits:
+            given = (*given, tuple(map(view, made)), some, keep)
+            if work.chunk:
                 mixing(work, meet, given, piece)
             mixing(work, talk_back, given, piece)
         gradients.add(piece, [du, s], grad)

@@ -52,7 +52,6 @@ class Shape(NamedTuple):
     adds: bool  # whether to add to what is there
     chunk: int  # keys that a program which mixes has; 0: all
     parts: int  # chunks of a row at most, a power of two
-    waits: bool  # whether the programs of a row's chunks wait for each other
 
 
 @triton.jit
@@ -76,10 +75,7 @@ def products(xs, ys, made, strip, F: tl.constexpr, RUN: tl.constexpr):
     """made (B, H, R, W) = x (B, H, R, D) · y (B, G, K, D): a program for RUN tiles and one job."""
     wide = (strip.keys + F.even - 1) // F.even * F.even
     runs = (wide + RUN * F.N - 1) // (RUN * F.N)
-    if F.waits:  # what mixes then has whole queries at a time
-        m0, run, b = tl.program_id(2) * F.M, tl.program_id(1) % runs, tl.program_id(1) // runs
-    else:
-        m0, run, b = tl.program_id(1) * F.M, tl.program_id(2) % runs, tl.program_id(2) // runs
+    m0, run, b = tl.program_id(1) * F.M, tl.program_id(2) % runs, tl.program_id(2) // runs
     run *= RUN * F.N
     low, _ = span(m0, strip, F)
     _, high = span(tl.minimum(m0 + F.M, strip.queries) - 1, strip, F)

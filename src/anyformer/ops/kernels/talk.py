@@ -10,7 +10,6 @@ from torch import Tensor
 from anyformer.ops.kernels.launch import Facts, Size, power
 from anyformer.ops.kernels.launch_strips import Piece, grain, long_rows
 from anyformer.ops.kernels.strips import Shape
-from anyformer.ops.kernels.tile import INTERPRETED
 
 RUN = 512  # keys of a program that multiplies
 TILES = {  # queries or heads by keys, and how a kernel is compiled, for the least heads
@@ -30,7 +29,6 @@ SLOTS = 264  # programs that sum at a time, two on each processor of an H200
 SHARE = 8  # keys of a share of a row, at least, for each channel: with 2 its sums still find room
 CHUNK = 1024  # keys of a program that mixes, at least, where rows are long
 CHUNKS = 8  # of a row, at most
-WAITS = not INTERPRETED.value  # whether they wait for each other: the interpreter has one at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,11 +48,6 @@ class Talk:
     def chunk(self) -> int:
         """Keys that a program which mixes has; 0: all."""
         return max(CHUNK, power(-(-self.k.shape[2] // CHUNKS))) if long_rows(self) else 0
-
-    @property
-    def waits(self) -> bool:
-        """Whether programs of one query wait for each other."""
-        return WAITS and self.chunk > 0
 
     def chunks(self, piece: Piece) -> int:
         """Programs that mix for each query."""
@@ -105,7 +98,6 @@ class Talk:
             adds=adds,
             chunk=self.chunk,
             parts=1 << ((self.k.shape[2] - 1) // self.chunk).bit_length() if self.chunk else 1,
-            waits=self.waits,
         )
 
     def mixes(self) -> tuple[Tensor, Tensor]:

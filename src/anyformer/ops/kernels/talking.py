@@ -4,10 +4,8 @@ A program has the heads of some keys of one query as columns of its tile, so tha
 product with a matrix of heads by heads, and what comes out can go into the next product as it is.
 It reads a row twice, the second time backwards: what was read last is near. So is what was written
 last: each kernel begins where the one before ended. Long rows are cut into chunks, with a program
-each. What all chunks must know either has a kernel of its own, or they wait for each other: then
-the programs of a query run at the same time, and a chunk is still near when it is read again. Sums
-over keys are kept for each of ROWS places, as many as the warps have, and joined at the end: no
-thread waits meanwhile.
+each, and what all chunks must know has a kernel of its own. Sums over keys are kept for each of
+ROWS places, as many as the warps have, and joined at the end: no thread waits meanwhile.
 
 Letters: as in `strips`; A heads and N keys of a tile. What is mixed is in units of log 2.
 """
@@ -17,7 +15,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.chunks import of_chunks, own, told, turn, wait
+from anyformer.ops.kernels.chunks import of_chunks, own, turn
 from anyformer.ops.kernels.strips import loaded, stored
 from anyformer.ops.kernels.tile import LOG2E, dot, place
 
@@ -81,10 +79,9 @@ def level_of(s_, mix, keep, at, strip, F: tl.constexpr, ROWS: tl.constexpr):
 
 
 @triton.jit
-def levels(s_, lse_, tells, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
+def levels(s_, lse_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """The log-sum-exp of a chunk of keys, some (B, R · C, A)."""
-    some_, come = tells
-    i, b, c = turn(come, strip, F, True)
+    i, b, c = turn(strip, True)
     mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
     low, high = own(i, c, strip, F)
     level = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
@@ -103,21 +100,17 @@ def joined(some_, b, i, F: tl.constexpr):
 
 
 @triton.jit
-def talk(s_, lse_, tells, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
+def talk(s_, lse_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """Put the weights in place of the scores, both mixed, and write lse (B, H, R)."""
-    some_, come = tells
-    i, b, c = turn(come, strip, F, F.waits or not F.chunk)
+    i, b, c = turn(strip, not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
     remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
     low, high = own(i, c, strip, F)
-    if F.waits or not F.chunk:
-        lse = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
-    if F.waits:
-        told(come, some_, (b, i, c), lse, strip, F)
-        wait(come, b, i, strip)
     if F.chunk:
         lse = joined(some_, b, i, F)
+    else:
+        lse = level_of(s_, mix, keep, (b, i, low, high), strip, F, ROWS)
     a = tl.arange(0, F.A)
     tl.store(place(lse_, b, 0, i) + a * lse_.h, lse, mask=a < strip.heads)
     for past in range(low, high, F.N):
@@ -160,10 +153,9 @@ def taken(met, mixes, strip, F: tl.constexpr):
 
 
 @triton.jit
-def meet(s_, du_, lse_, mixes, made, tells, keep, strip, F: tl.constexpr):
+def meet(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
     """What softmax takes off for a chunk of keys, some (B, R · C, A), and remix's gradient."""
-    some_, come = tells
-    i, b, c = turn(come, strip, F, True)
+    i, b, c = turn(strip, True)
     mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
     low, high = own(i, c, strip, F)
     lse = lse_of(lse_, b, i, strip, F)
@@ -175,30 +167,25 @@ def meet(s_, du_, lse_, mixes, made, tells, keep, strip, F: tl.constexpr):
 
 
 @triton.jit
-def talk_back(s_, du_, lse_, mixes, made, tells, keep, strip, F: tl.constexpr):
+def talk_back(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
     """Put the mixed weights in place of the scores, and in du's the gradient of the scores.
 
     made: sums (B, R · C, A, A) for the gradients of mix and remix, to which this strip's are added.
     The sums of weights by du over a row give remix's gradient, and with remix what softmax takes
-    off; in chunks that don't wait `meet` has found both.
+    off; in chunks `meet` has found both.
     """
-    some_, come = tells
-    i, b, c = turn(come, strip, F, F.waits or not F.chunk)
+    i, b, c = turn(strip, not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
     lse = lse_of(lse_, b, i, strip, F)
     low, high = own(i, c, strip, F)
-    if F.waits or not F.chunk:
-        met = met_of(s_, du_, lse, mix, keep, (b, i, low, high), strip, F)
-        delta = taken(met, mixes, strip, F)
-        if F.waits:
-            told(come, some_, (b, i, c), delta, strip, F)
-        if F.remix:
-            add(made[1], b, i * tl.num_programs(2) + c, met, F)
-    if F.waits:
-        wait(come, b, i, strip)
     if F.chunk:
         delta = tl.sum(of_chunks(some_, b, i, 0.0, F), 0)
+    else:
+        met = met_of(s_, du_, lse, mix, keep, (b, i, low, high), strip, F)
+        delta = taken(met, mixes, strip, F)
+        if F.remix:
+            add(made[1], b, i, met, F)
     remix = matrix(mixes[1], strip.heads, F, False).to(TYPE)
     back = matrix(mixes[1], strip.heads, F, True).to(TYPE)
     away = matrix(mixes[0], strip.heads, F, True).to(TYPE)
