@@ -7,16 +7,32 @@ import torch
 
 from anyformer.ops.attend import attend
 from anyformer.ops.capture import for_replays
-from tests.ops.tile_cases import GPU, Case, gaps, small_tiles
+from tests.ops.test_tiles import CASES
+from tests.ops.tile_cases import GPU, Case, buffers, gaps, small_tiles
 
 pytest.importorskip("triton", reason="slants: Triton isn't installed")
-BOTH = Case((2, 1), 37, terms="bias query key", reach=(-30, 20), size=(16, 16))
-PAST = Case((2, 2), 37, terms="bias query", reach=(-40, 0), causal=True, size=(16, 16))
+BOTH = Case((2, 1), 21, terms="bias query key", reach=(-15, 9), size=(16, 16))
+PAST = Case((2, 2), 33, terms="bias query", reach=(-40, 0), causal=True, size=(16, 16))
 
 
 @pytest.fixture(autouse=True)
 def _tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     small_tiles(monkeypatch)
+    buffers(monkeypatch)
+
+
+VECTORS = [
+    "window",
+    "Shaw",
+    "Transformer-XL",
+    "narrower tables and values",
+]
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_equals_eager(name: str) -> None:
+    found = gaps(CASES[name], "tiles")
+    assert max(found.values()) < 1e-5, found
 
 
 def results(case: Case, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

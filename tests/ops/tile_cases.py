@@ -21,7 +21,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the interpreter a tile of 16 x 16 is enough to have several; a GPU has its own."""
     if GPU:
         return
-    from anyformer.ops.kernels import launch, launch_room, launch_slants, launch_tables
+    from anyformer.ops.kernels import launch, launch_slants, launch_tables
 
     small = {256: launch.Size(16, 16, 4, 1)}
     for name in ("PLAIN", "VECTORS", "LEANING"):
@@ -29,10 +29,19 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "EXACT", (small[256],) * 2)
     for shared in (launch_slants, launch_tables):
         monkeypatch.setattr(shared, "PROGRAMS", 9)
-    monkeypatch.setattr(launch_room, "ROOM", 1 << 16)
+
+
+def buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors go through buffers in strips however few there are, in the interpreter."""
+    if GPU:
+        return
+    from anyformer.ops.kernels import launch, launch_room, launch_slants
+
+    monkeypatch.setattr(launch_room, "ROOM", 1 << 17)
+    monkeypatch.setattr(launch_room, "SHARE", 1 << 20)
     for limit in ("LEAST", "BUSY"):
         monkeypatch.setattr(launch_room, limit, 16)
-    monkeypatch.setattr(launch_room, "SHARE", 1 << 20)
+    monkeypatch.setattr(launch_slants, "EXACT", launch.Size(16, 64, 4, 1))
 
 
 @dataclass(frozen=True)
