@@ -16,10 +16,10 @@ from anyformer.ops.kernels.slants import mark
 from anyformer.ops.kernels.tile import (
     LOG2E,
     at_ends,
+    beyond,
     bounds_of,
     dot,
     end,
-    ended,
     hidden,
     place,
     put,
@@ -101,7 +101,19 @@ def put_sums(grads, at, below, above, left, F: tl.constexpr):
 
 
 @triton.jit
-def keys(q_, k_, v_, grads, dk_, dv_, extra, marks, site, F: tl.constexpr):
+def given(dk, ds, extra, at, least, site, F: tl.constexpr):
+    """dk with what a near tile gives through the table; or its gradients are written down."""
+    if F.slant:
+        mark(extra[12], extra[14], at, ds, site.keys - at[2], F.N, F.M)
+    else:
+        dk += pulled(ds, extra[2], at[1], least, site, F, True, extra[2].at.dtype.element_ty) * (
+            1 / site.scale
+        )
+    return dk
+
+
+@triton.jit
+def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
     """grads: grad, out; lse, delta, below, above by query; below, above (B, H, K) to be filled."""
     first, bg = tl.program_id(0) * F.N, tl.program_id(1)
     b, g = bg // (site.heads // site.group), bg % (site.heads // site.group)
@@ -134,25 +146,17 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, marks, site, F: tl.constexpr):
                         s = near_score(k, q, extra, h, away, least, site, F, True)
                     else:
                         s = far_score((k, q), ours, extra, h, away, site, F, 2 - side, True)
-                    dp = dot(
-                        v, tl.trans(grad)
-                    )  # before the exponentials, so that it runs beside them
+                    dp = dot(v, tl.trans(grad))  # early: it runs beside the exponentials
                     s = hidden(s, away, first + n[:, None], keep, site, F, side == 1)
                     p, steep = weights(s, lse[None, :], bound[None, :], F)
                     dv += dot(p.to(grad.dtype), grad)
                     ds = steep * (dp - delta[None, :])
                     dk += dot(ds.to(q.dtype), q)
-                    if F.key and side != 1:
-                        whole += tl.sum(ds, 1)
-                    if F.key and side == 1:
-                        if F.slant:
-                            mark(marks[1], marks[3], (b, h, first, m0), ds, left, F.N, F.M)
-                        else:
-                            dk += pulled(ds, extra[2], h, least, site, F, True, q.dtype) * undo
-                        if F.left:
-                            below += tl.sum(tl.where(ended(away, site.low, True), ds, 0.0), 1)
-                        if F.right:
-                            above += tl.sum(tl.where(ended(away, site.high, False), ds, 0.0), 1)
+                    if F.key:
+                        if side == 1:
+                            dk = given(dk, ds, extra, (b, h, first, m0), least, site, F)
+                        sums = (whole, below, above)
+                        whole, below, above = beyond(ds, away, sums, site, F, side == 1)
                 if F.key and side != 1 and not F.slant:
                     last = end(extra[2], h, row, F).to(tl.float32)
                     dk += (whole * undo)[:, None] * last[None, :]

@@ -55,20 +55,21 @@ def _strip(
     k, v, dk, dv = (by_key(view(x)) for x in (work.k, work.v, *made[1:]))
     grads, (bias, *rest), leaning = given
     grads = tuple(map(by_query, grads[:10])) + tuple(map(by_key, grads[10:]))
-    extra = (moved(bias, 0, h), *map(by_query, rest), *leaning)
-    marks = (grads[0], grads[0], 0, 0) if slants is None else slants.views(slants.made)
+    extra = (moved(bias, 0, h), *map(by_query, rest))
+    none = (grads[0], grads[0], 0, 0)
+    extra += (*(leaning or none), *(none if slants is None else slants.views(slants.made)))
     site, slanted = site._replace(heads=heads), slants is not None
     size = work.size("queries")
     form = work.form(size)._replace(slant=slanted)
     start(
         queries_kernel, (tiles(site.queries, size.m), (b1 - b) * heads), size,
-        q, k, v, grads, dq, extra, marks, site, form, f.lead > 0,
+        q, k, v, grads, dq, extra, site, form, f.lead > 0,
     )  # fmt: skip
     size, groups = work.size("keys"), (b1 - b) * (g1 - g)
     form = work.form(size)._replace(slant=slanted)
     if site.keys:
         grid = (tiles(site.keys, size.n), groups)
-        start(keys_kernel, grid, size, q, k, v, grads, dk, dv, extra, marks, site, form)
+        start(keys_kernel, grid, size, q, k, v, grads, dk, dv, extra, site, form)
     if f.lead:
         grid = (tiles(f.lead, size.n), groups)
         start(lead_kernel, grid, size, q, k, v, grads, dk, dv, extra, site, form)

@@ -18,10 +18,10 @@ from anyformer.ops.kernels.tile import (
     LEARNED,
     LOG2E,
     at_ends,
+    beyond,
     bounds_of,
     dot,
     end,
-    ended,
     hidden,
     key_range,
     place,
@@ -114,11 +114,20 @@ def put_sums(grads, at, below, above, fall, left, F: tl.constexpr):
 
 
 @triton.jit
-def queries(q_, k_, v_, grads, dq_, extra, marks, site, F: tl.constexpr, LEAD: tl.constexpr):
-    """grads: grad, out (B, H, Q, E); lse (B, H, Q), and what Sums has room for, to be filled.
+def given(acc, ds, extra, at, least, site, F: tl.constexpr):
+    """dq with what a near tile gives through the table; or its gradients are written down."""
+    if F.slant:
+        mark(extra[11], extra[13], at, ds, site.queries - at[2], F.M, F.N)
+    else:
+        acc += pulled(ds, extra[1], at[1], least, site, F, False, extra[1].at.dtype.element_ty) * (
+            1 / site.scale
+        )
+    return acc
 
-    marks: where gradients of scores are written down, of queries and of keys, and their rooms.
-    """
+
+@triton.jit
+def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
+    """grads: grad, out (B, H, Q, E); lse (B, H, Q), and what Sums has room for, to be filled."""
     first, bh = turn(F), tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
@@ -156,20 +165,13 @@ def queries(q_, k_, v_, grads, dq_, extra, marks, site, F: tl.constexpr, LEAD: t
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 ds, steep = score_grad(s, v, grad, stats, F)
                 acc += dot(ds.to(k.dtype), k)
-                if side == 1 and F.query and F.slant:
-                    at = (b, h, first, p0)
-                    mark(marks[0], marks[2], at, ds, site.queries - first, F.M, F.N)
-                if side == 1 and F.query and not F.slant:
-                    acc += pulled(ds, extra[1], h, least, site, F, False, k.dtype) * undo
+                if side == 1 and F.query:
+                    acc = given(acc, ds, extra, (b, h, first, p0), least, site, F)
                 if F.slope == LEARNED:
                     fall = fell(fall, ds, steep, away, F, side)
                 if F.bias or F.query:
-                    if side != 1:
-                        whole += tl.sum(ds, 1)
-                    if side == 1 and F.left:
-                        below += tl.sum(tl.where(ended(away, site.low, True), ds, 0.0), 1)
-                    if side == 1 and F.right:
-                        above += tl.sum(tl.where(ended(away, site.high, False), ds, 0.0), 1)
+                    sums = (whole, below, above)
+                    whole, below, above = beyond(ds, away, sums, site, F, side == 1)
             if side != 1 and F.query and not F.slant:
                 last = end(extra[1], h, row, F).to(tl.float32)
                 acc += (whole * undo)[:, None] * last[None, :]

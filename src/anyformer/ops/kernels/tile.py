@@ -188,6 +188,19 @@ def ended(away, end, LOW: tl.constexpr):
 
 
 @triton.jit
+def beyond(ds, away, sums, site, F: tl.constexpr, NEAR: tl.constexpr):
+    """Sums of rows of all, at and below the low end, and above the high end, with a tile's."""
+    whole, below, above = sums
+    if not NEAR:
+        whole += tl.sum(ds, 1)
+    if NEAR and F.left:
+        below += tl.sum(tl.where(ended(away, site.low, True), ds, 0.0), 1)
+    if NEAR and F.right:
+        above += tl.sum(tl.where(ended(away, site.high, False), ds, 0.0), 1)
+    return whole, below, above
+
+
+@triton.jit
 def hidden(s, away, p, keep, site, F: tl.constexpr, NEAR: tl.constexpr):
     """Scores with -inf where a key isn't seen: away as of steps, p the keys, broadcast.
 
