@@ -12,7 +12,6 @@ import triton.language as tl
 from anyformer.ops.kernels.merge import early
 from anyformer.ops.kernels.norms import reach
 from anyformer.ops.kernels.scores import far_key, far_score, lean_score, near_score
-from anyformer.ops.kernels.slants import mark
 from anyformer.ops.kernels.tile import (
     LOG2E,
     at_ends,
@@ -27,7 +26,7 @@ from anyformer.ops.kernels.tile import (
     steps,
     weights,
 )
-from anyformer.ops.kernels.vectors import pulled
+from anyformer.ops.kernels.vectors import given
 
 
 @triton.jit
@@ -101,18 +100,6 @@ def put_sums(grads, at, below, above, left, F: tl.constexpr):
 
 
 @triton.jit
-def given(dk, ds, extra, at, least, site, F: tl.constexpr):
-    """dk with what a near tile gives through the table; or its gradients are written down."""
-    if F.slant:
-        mark(extra[12], extra[14], at, ds, site.keys - at[2], F.N, F.M)
-    else:
-        dk += pulled(ds, extra[2], at[1], least, site, F, True, extra[2].at.dtype.element_ty) * (
-            1 / site.scale
-        )
-    return dk
-
-
-@triton.jit
 def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
     """grads: grad, out; lse, delta, below, above by query; below, above (B, H, K) to be filled."""
     first, bg = tl.program_id(0) * F.N, tl.program_id(1)
@@ -154,7 +141,7 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                     dk += dot(ds.to(q.dtype), q)
                     if F.key:
                         if side == 1:
-                            dk = given(dk, ds, extra, (b, h, first, m0), least, site, F)
+                            dk = given(dk, ds, extra, (b, h, first, m0), least, site, F, True)
                         sums = (whole, below, above)
                         whole, below, above = beyond(ds, away, sums, site, F, side == 1)
                 if F.key and side != 1 and not F.slant:

@@ -15,13 +15,6 @@ PROGRAMS = 4  # for each multiprocessor, which share all rows
 MOST = 16  # warps of a program
 
 
-class Site(NamedTuple):
-    """Numbers of one call."""
-
-    rows: int
-    width: int
-
-
 class Shape(NamedTuple):
     """What the kernel is compiled for."""
 
@@ -47,7 +40,7 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradient of x (..., F), it in `low` if that is another type, and sums (4 or 2, F)."""
     x = given.x
-    site = Site(x.numel() // x.shape[-1], x.shape[-1])
+    site = launch_sums.Site(x.numel() // x.shape[-1], x.shape[-1])
     many = min(-(-site.rows // ROWS), PROGRAMS * launch_sums.processors(x))
     out = torch.empty_like(x)
     other = x.new_empty(x.shape if low != x.dtype else (0,), dtype=low)

@@ -13,7 +13,6 @@ import triton.language as tl
 from anyformer.ops.kernels.merge import late
 from anyformer.ops.kernels.norms import reach
 from anyformer.ops.kernels.scores import far_query, far_score, lean_score, near_score
-from anyformer.ops.kernels.slants import mark
 from anyformer.ops.kernels.tile import (
     LEARNED,
     LOG2E,
@@ -31,7 +30,7 @@ from anyformer.ops.kernels.tile import (
     turn,
     weights,
 )
-from anyformer.ops.kernels.vectors import pulled
+from anyformer.ops.kernels.vectors import given
 
 
 @triton.jit
@@ -114,18 +113,6 @@ def put_sums(grads, at, below, above, fall, left, F: tl.constexpr):
 
 
 @triton.jit
-def given(acc, ds, extra, at, least, site, F: tl.constexpr):
-    """dq with what a near tile gives through the table; or its gradients are written down."""
-    if F.slant:
-        mark(extra[11], extra[13], at, ds, site.queries - at[2], F.M, F.N)
-    else:
-        acc += pulled(ds, extra[1], at[1], least, site, F, False, extra[1].at.dtype.element_ty) * (
-            1 / site.scale
-        )
-    return acc
-
-
-@triton.jit
 def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
     """grads: grad, out (B, H, Q, E); lse (B, H, Q), and what Sums has room for, to be filled."""
     first, bh = turn(F), tl.program_id(1)
@@ -166,7 +153,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 ds, steep = score_grad(s, v, grad, stats, F)
                 acc += dot(ds.to(k.dtype), k)
                 if side == 1 and F.query:
-                    acc = given(acc, ds, extra, (b, h, first, p0), least, site, F)
+                    acc = given(acc, ds, extra, (b, h, first, p0), least, site, F, False)
                 if F.slope == LEARNED:
                     fall = fell(fall, ds, steep, away, F, side)
                 if F.bias or F.query:

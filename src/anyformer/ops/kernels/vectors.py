@@ -12,6 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from anyformer.ops.kernels.slants import mark
 from anyformer.ops.kernels.tile import anew, dot, table
 
 
@@ -53,6 +54,24 @@ def pulled(ds, t, h, first, site, F: tl.constexpr, KEY: tl.constexpr, TYPE: tl.c
         some = table(t, h, first + i * SIZE, site, F, SIZE)
         found += dot(tl.where(here, turned, 0.0), some)
     return found
+
+
+@triton.jit
+def given(acc, ds, extra, at, least, site, F: tl.constexpr, KEY: tl.constexpr):
+    """Gradients of queries or keys with what a near tile gives through their table.
+
+    Or those of its scores are written down, for slants; at: as of slants.spots.
+    """
+    if F.slant:
+        left = (site.keys if KEY else site.queries) - at[2]
+        R: tl.constexpr = F.N if KEY else F.M
+        C: tl.constexpr = F.M if KEY else F.N
+        mark(extra[12 if KEY else 11], extra[14 if KEY else 13], at, ds, left, R, C)
+    else:
+        t = extra[2 if KEY else 1]
+        found = pulled(ds, t, at[1], least, site, F, KEY, t.at.dtype.element_ty)
+        acc += found * (1 / site.scale)  # all of it is scaled at the end
+    return acc
 
 
 @triton.jit
