@@ -2,8 +2,9 @@
 
 `python -m benchmarks families --device cuda`: the families of `twins` in their base sizes, in
 bfloat16, without dropout, on random tokens, AdamW and clipping included; GPT-2's peer comes eager
-and compiled, `--compile` adds the other peers compiled. On a CPU the sizes are tiny, and the table
-says only that all of it runs.
+and compiled, `--compile` adds the other peers compiled. `--only` names families, contestants or
+both: `--only gpt2-1.3b "anyformer, one graph, 16-bit stream"`. On a CPU the sizes are tiny, and the
+table says only that all of it runs.
 """
 
 from __future__ import annotations
@@ -31,6 +32,14 @@ from benchmarks.runner import Settings, Table, interval, race
 from benchmarks.twins import FAMILIES, Family, sizes
 
 STEPS = 4  # of a round
+OURS = {  # contestants of ours on a GPU, and what they ask for
+    "anyformer": {},
+    "anyformer, one graph": {"graph": True},
+    "anyformer, one graph, 16-bit stream": {"graph": True, "stream": "bfloat16"},
+    "anyformer, float8": {"float8": True},
+}
+HAND = "by hand, compiled"
+PEERS = ("transformers, eager", "transformers, compiled", "by hand", HAND)
 Step = Callable[[], None]
 
 
@@ -41,7 +50,9 @@ def ours(family: Family, spec: S.Model, batch: Batch, device: torch.device, **mo
         steps=10**9, batch=len(batch["labels"]), lr=1e-4, compile=gpu,
         precision="bfloat16" if gpu else "float32", **more,
     )  # fmt: skip
-    trainee = Trainee(build(spec).to(device).train(), family.objective(spec))
+    with device:  # a CPU takes half a minute to draw a billion weights
+        model = build(spec).to(device)
+    trainee = Trainee(model.train(), family.objective(spec))
     prepare(trainee, settings)
     stepper, turn = Stepper(alone(trainee), settings, device), [0]
     batches = [{name: ids.cpu().pin_memory() if gpu else ids for name, ids in batch.items()}]
@@ -86,23 +97,18 @@ def contestants(
     family: Family, spec: S.Model, batch: Batch, device: torch.device, compiled: bool
 ) -> dict[str, Callable[[], Step]]:
     """Those that race, each made when it is asked for."""
-    made = lambda **more: lambda: ours(family, spec, batch, device, **more)
-    found: dict[str, Callable[[], Step]] = {"anyformer": made()}
-    if family.graph and device.type == "cuda":
-        found["anyformer, one graph"] = made(graph=True)
-    if family.hand and device.type == "cuda":
-        found["anyformer, one graph, 16-bit stream"] = made(graph=True, stream="bfloat16")
-    if family.float8 and device.type == "cuda":
-        found["anyformer, float8"] = made(float8=True)
-    both = compiled or (family.compiled and device.type == "cuda")
+    gpu = device.type == "cuda"
+    graphs = [family.graph, family.graph and family.hand]
+    asked = zip(OURS, [True, *(on and gpu for on in (*graphs, family.float8))], strict=True)
+    made = lambda name: lambda: ours(family, spec, batch, device, **OURS[name])
+    found: dict[str, Callable[[], Step]] = {name: made(name) for name, on in asked if on}
+    both = compiled or (family.compiled and gpu)
     for named, ways in {"eager": False, **({"compiled": True} if both else {})}.items():
         make = lambda ways=ways: peer(family.theirs(spec), batch, device, ways)
         found[f"transformers, {named}"] = make
     if family.hand:
-        gpu = device.type == "cuda"
-        found[f"by hand{', compiled' if gpu else ''}"] = lambda: peer(
-            Minimal(**sizes(spec)), batch, device, gpu
-        )
+        make = lambda: peer(Minimal(**sizes(spec)), batch, device, gpu)
+        found[HAND if gpu else "by hand"] = make
     return found
 
 
@@ -125,7 +131,10 @@ def _measured(family: Family, settings: Settings, roof: float | None, table: Tab
     spec = family.ours(tiny)
     batch = family.batch(spec, settings.device, tiny)
     steps, memory = {}, {}
-    for name, make in contestants(family, spec, batch, device, settings.compile).items():
+    every = contestants(family, spec, batch, device, settings.compile)
+    named = [name for name in every if name in settings.only]
+    for name in named or every:
+        make = every[name]
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
@@ -144,10 +153,10 @@ def _measured(family: Family, settings: Settings, roof: float | None, table: Tab
     rows, length = len(batch["labels"]), None if "pixel_values" in batch else family_length(batch)
     counted = count(spec, length)
     tokens = rows * counted.length * (2 if family.paired else 1)
-    work = 3 * counted.flops * rows
+    work, first = 3 * counted.flops * rows, next(iter(times))
     for name, spent in times.items():
         each = statistics.median(spent) / STEPS
-        ratio = interval([a / b for a, b in zip(spent, times["anyformer"], strict=True)])
+        ratio = interval([a / b for a, b in zip(spent, times[first], strict=True)])
         share = f"{work / each / roof:.0%}" if roof else "-"
         cells = [f"{tokens / each / 1e3:.0f}", f"{ratio[0]:.2f} ({ratio[1]:.2f} to {ratio[2]:.2f})"]
         table.rows.append([family.name, name, *cells, share, f"{memory[name]:.1f}"])
@@ -162,11 +171,13 @@ def family_length(batch: Batch) -> int:
 def wanted(settings: Settings) -> list[Family]:
     """Families that are named, or all; on a CPU, where all are tiny, one GPT-2 is enough."""
     names = [family.name for family in FAMILIES]
-    wrong = [name for name in settings.only if name not in names]
+    known = [*names, *OURS, *PEERS]
+    wrong = [name for name in settings.only if name not in known]
     if wrong:
-        raise SystemExit(f"--only: {', '.join(wrong)} isn't one of {', '.join(names)}")
-    sizes = settings.device == "cuda" or bool(settings.only)
-    chosen = [f for f in FAMILIES if not settings.only or f.name in settings.only]
+        raise SystemExit(f"--only: {', '.join(wrong)} isn't one of {', '.join(known)}")
+    asked = [name for name in settings.only if name in names]
+    sizes = settings.device == "cuda" or bool(asked)
+    chosen = [f for f in FAMILIES if not asked or f.name in asked]
     return [family for family in chosen if sizes or not family.name.startswith("gpt2-")]
 
 
@@ -181,6 +192,7 @@ def families(settings: Settings) -> None:
         _measured(family, settings, roof, table)
         print(table.text(), flush=True)
         gc.collect()
+        torch._dynamo.reset()  # a block is compiled for eight kinds of calls, then no more
     if roof:
         table.notes.append(f"{torch.cuda.get_device_name()}, products at {roof / 1e12:.0f} TFLOP/s")
     table.notes.append("no dropout; a step is forward, backward, clipping and AdamW")

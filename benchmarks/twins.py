@@ -197,7 +197,7 @@ FAMILIES = (
     Family("gpt2-350m", _our_gpt2(dim=1024, depth=24, heads=16), _gpt2, 16, 1024, hand=True,
            compiled=True, graph=True),
     Family("gpt2-1.3b", _our_gpt2(dim=2048, depth=24, heads=16), _gpt2, 8, 1024, hand=True,
-           compiled=True, float8=True),
+           compiled=True, graph=True, float8=True),
     twin("roberta", "RobertaForMaskedLM", STILL | {"max_position_embeddings": 514}, SMALL,
          rows=64, length=512, masked=True),
     twin("electra", "ElectraForMaskedLM", STILL | BASE | {"embedding_size": 768}, SMALL, rows=64,

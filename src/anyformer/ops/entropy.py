@@ -19,7 +19,8 @@ from torch import Tensor
 from anyformer.ops.tiles import INSTALLED, TYPES, interpreted
 
 IGNORED = -100  # a label that nothing is asked at
-NUMBERS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits of a chunk
+NUMBERS = {"cpu": 1 << 25, "cuda": 1 << 28}  # logits of a chunk at least, if there are so many
+SHARE = 64  # of a GPU's bytes are logits of a chunk: in 16 bits 1 / 32 of its memory
 FEWEST, STEP = 64, 256  # rows of a chunk at least, and what more of them are a multiple of
 EVEN = {"cpu": 1, "cuda": 64}  # words are filled up to a multiple of it, as products like them
 
@@ -75,7 +76,7 @@ class _Sum(torch.autograd.Function):
         how: tuple[torch.dtype, bool],
     ) -> tuple[Tensor, Tensor]:
         dtype, learns = how
-        work = _Work(x.to(dtype), Map(weight.to(dtype), _to(bias, dtype), cap), labels, learns)
+        work = _Work(x.to(dtype), Map(weight, bias, cap), labels, learns)
         ctx.types = [None if t is None else t.dtype for t in (x, weight, bias)]
         ctx.save_for_backward(*work.grads)
         ctx.mark_non_differentiable(work.hits)
@@ -95,14 +96,15 @@ class _Work:
 
     def __init__(self, x: Tensor, map: Map, labels: Tensor, learns: bool):
         even = EVEN.get(x.device.type, 1)
-        self.words, self.map = len(map.weight), _filled(map, -len(map.weight) % even)
+        self.words = len(map.weight)
+        self.map = _filled(map, -self.words % even, x.dtype)
         map, wide = self.map, torch.promote_types(x.dtype, torch.float32)
         self.told: list[tuple[Tensor, Tensor]] = []
         self.dx = torch.empty_like(x) if learns else x.new_empty(0)
         begun = torch.empty_like if len(x) else torch.zeros_like  # the first chunk writes all of it
         self.dw = begun(map.weight, dtype=wide) if learns else x.new_empty(0)
         self.db = x.new_zeros(len(map.weight) if learns else 0, dtype=wide)
-        rows = _rows(len(x), len(map.weight), x.device.type)
+        rows = _rows(len(x), len(map.weight), x.device.type, _room(x.device))
         for at in range(0, len(x), rows):
             self._chunk(x[at : at + rows], labels[at : at + rows], at if learns else None)
         self.loss, self.hits = self._sums(x.new_empty(0, dtype=wide), labels[:0])
@@ -133,9 +135,17 @@ class _Work:
             self.db += slope.sum(0, dtype=self.db.dtype)
 
 
-def _rows(tokens: int, words: int, kind: str) -> int:
+@functools.cache
+def _room(device: torch.device) -> int:
+    """Logits for which a device has room: each chunk reads and writes the table's gradient."""
+    if device.type != "cuda":
+        return 0
+    return torch.cuda.get_device_properties(device).total_memory // SHARE
+
+
+def _rows(tokens: int, words: int, kind: str, room: int = 0) -> int:
     """Rows of a chunk: as many as its logits may be, alike in all chunks but for the last."""
-    most = max(FEWEST, NUMBERS.get(kind, NUMBERS["cpu"]) // words)
+    most = max(FEWEST, max(NUMBERS.get(kind, NUMBERS["cpu"]), room) // words)
     tokens = max(tokens, 1)
     chunks = -(-tokens // most)
     each = -(-tokens // chunks)
@@ -202,13 +212,13 @@ def _fused(logits: Tensor, labels: Tensor, words: int, cap: float | None, learns
     return loss, hits, logits if learns else None
 
 
-def _filled(map: Map, more: int) -> Map:
-    """A map with outputs that nobody asks for, so that there is an even number of them."""
+def _filled(map: Map, more: int, dtype: torch.dtype) -> Map:
+    """A map in a type, with outputs that nobody asks for, so that there is an even number."""
+    bias = None if map.bias is None else F.pad(map.bias.to(dtype), (0, more))
     if not more:
-        return map
-    bias = None if map.bias is None else F.pad(map.bias, (0, more))
-    return Map(F.pad(map.weight, (0, 0, 0, more)), bias, map.cap)
-
-
-def _to(tensor: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if tensor is None else tensor.to(dtype)
+        return Map(map.weight.to(dtype), bias, map.cap)
+    words, width = map.weight.shape
+    weight = map.weight.new_empty(words + more, width, dtype=dtype)
+    weight[:words].copy_(map.weight)  # cast on the way
+    weight[words:].zero_()
+    return Map(weight, bias, map.cap)

@@ -102,6 +102,7 @@ class Attention(Fresh):
             spec.heads * self.value_size, dim * (2 if spec.gate == "glu" else 1), out_bias
         )
         self.together: Map | None = None  # q, k and v by one map, in a decoder
+        self.beside: Tensor | None = None  # their weights side by side, while an update keeps them
         self.collab = nn.Parameter(torch.empty(spec.heads, self.size)) if shared else None
         self._score_parts(groups)
 
@@ -204,7 +205,8 @@ class Attention(Fresh):
         biases = tuple(m.bias for m in maps if m.bias is not None)
         if biases and len(biases) < len(maps):
             return None
-        weight = torch.cat(tuple(m.weight for m in maps))
+        weight = self.beside
+        weight = torch.cat(tuple(m.weight for m in maps)) if weight is None else weight
         bias = torch.cat(biases) if biases else None
         if bias is not None and fusing.asked("sides", x):
             return sides.apart(F.linear(x, weight, bias.detach()), bias, widths)

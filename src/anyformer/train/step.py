@@ -19,10 +19,12 @@ from anyformer.errors import TrainError
 from anyformer.objectives.base import Batch, Result, Trainee
 from anyformer.train.ema import Ema
 from anyformer.train.graph import Replay, Work
+from anyformer.train.low import Low
 from anyformer.train.optim import Optimisers, mesh_of
 from anyformer.train.ranks import Spread, seed
 from anyformer.train.reader import reader
 from anyformer.train.settings import Settings
+from anyformer.train.update import Update, takes
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -99,6 +101,8 @@ class Stepper:
         self.sums = Sums(self.weights)  # of the last step
         self.work: Work = self._work
         self.reader: nn.Module | None = None
+        self.low: Low | None = None
+        self.update: Update | None = None
         self.forget()
 
     def autocast(self) -> AbstractContextManager[object]:
@@ -129,6 +133,7 @@ class Stepper:
         stop and the gradient's norm.
         """
         self.reader = self.reader or reader(self.spread, self.device)
+        self._lowered()
         for asked in (self.spread.trainee, self.reader):
             if isinstance(asked, Trainee):
                 asked.metrics = metrics or self.settings.graph
@@ -140,7 +145,7 @@ class Stepper:
         try:
             values = self.work(batches, given.to(self.device, non_blocking=True))
         except (RuntimeError, MemoryError):
-            self.optimisers.zero()  # whoever goes on has room, and no half of a gradient
+            self._zero()  # whoever goes on has room, and no half of a gradient
             raise
         if self.ema is not None:
             self.ema.update(step)
@@ -149,7 +154,23 @@ class Stepper:
     def forget(self) -> None:
         """Drop what was captured of steps: tensors that it writes into are no longer ours."""
         self.work = Replay(self._work) if self.settings.graph else self._work
-        self.reader = None
+        self.reader = self.low = self.update = None
+
+    def _lowered(self) -> None:
+        """On one GPU in bfloat16, copies of weights in 16 bits, and the update that writes them."""
+        settings, alone = self.settings, self.spread.world * self.spread.copies == 1
+        asked = self.device.type == "cuda" and settings.precision == "bfloat16" and alone
+        if self.low is None and asked and takes(self.optimisers):
+            self.low = Low(self.spread.module, torch.bfloat16, settings.compile)
+            self.update = Update(self.optimisers, self.low, settings.clip)
+        if self.low is not None:
+            self.low.fresh()
+
+    def _zero(self) -> None:
+        """Forget the gradients."""
+        self.optimisers.zero()
+        if self.low is not None:
+            self.low.zero()
 
     def _work(self, batches: Sequence[Batch], given: Tensor) -> Tensor:
         """All that the device does in a step, on this rank's counts and its wish to stop (T + 1,).
@@ -160,7 +181,7 @@ class Stepper:
         self.sums = sums
         scales = self._scales(counts)
         for i, batch in enumerate(batches):
-            self._read(self.move(batch), scales, sums, i + 1 == len(batches))
+            self._read(self.move(batch), scales, sums, (i, len(batches)))
         norm = self._update()
         values = sums.values(self.spread, counts, given[-1])
         return torch.cat([values, norm.double().reshape(1).to(values.device)])
@@ -172,13 +193,17 @@ class Stepper:
         return {name: weight * factor / n for (name, weight), n in pairs}
 
     def _read(
-        self, batch: Batch, scales: dict[str, float | Tensor], sums: Sums, last: bool
+        self, batch: Batch, scales: dict[str, float | Tensor], sums: Sums, turn: tuple[int, int]
     ) -> None:
         """All pieces of a batch in turn; after the last one of the last batch ranks meet."""
         pieces, carry = self.spread.trainee.objective.pieces(batch), {}
+        last = turn[0] + 1 == turn[1]
         for i, piece in enumerate(pieces):
             self.spread.sync(last and i + 1 == len(pieces))
-            carry = self._accumulate({**piece, **carry}, scales, sums)
+            with nullcontext() if self.low is None else self.low.read():
+                carry = self._accumulate({**piece, **carry}, scales, sums)
+            if self.low is not None and (len(pieces) > 1 or turn[1] > 1):
+                self.low.collect()
 
     def _accumulate(
         self, batch: Batch, scales: dict[str, float | Tensor], sums: Sums
@@ -195,6 +220,10 @@ class Stepper:
 
     def _update(self) -> Tensor:
         """Clip and update; returns the norm of the gradient before it was clipped."""
+        if self.update is not None:
+            norm = self.update.run()
+            self._zero()
+            return norm
         for optimiser in self.optimisers.all:
             self.scaler.unscale_(optimiser)
         norm = clip(self.optimisers.parameters, self.settings.clip)
