@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyformer.ops.kernels.tile import LEARNED, LOG2E, Form, Site, View
+from anyformer.ops.kernels.launch_shelf import prepare
+from anyformer.ops.kernels.shelf import NUMBERS
+from anyformer.ops.kernels.tile import LEARNED, LOG2E, SOFTMAX, Form, Site, View
 
 
 class Facts(NamedTuple):
@@ -38,6 +40,7 @@ class Size(NamedTuple):
     stages: int
     registers: int = 0  # of a thread, at most; 0: as the compiler likes
     near: int = 0  # stages where tiles read a bias, which takes room; 0: as many
+    early: bool = False  # it starts while the kernel before still runs, and waits for its end
 
 
 # By kernel, then by the widest head that they serve. A group of four warps multiplies 64 rows:
@@ -60,6 +63,12 @@ VECTORS = {  # in the tables; the sizes of "tables" are square in both
     "roots": {128: Size(64, 32, 4, 1), 256: Size(32, 32, 4, 1)},
     "threshold": {128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
     "levels": {128: Size(64, 32, 4, 1), 256: Size(32, 32, 4, 1)},
+}
+SHELVED = {  # vectors that pass by shared memory, where four warps have 16 of 64 rows each
+    "forward": {128: Size(64, 64, 4, 2), 256: Size(64, 32, 4, 1)},
+    "queries": {64: Size(64, 64, 4, 1), 256: Size(64, 32, 4, 1)},
+    "keys": {64: Size(64, 64, 4, 1), 256: Size(32, 64, 4, 1)},
+    "tables": {128: Size(64, 64, 4, 1), 256: Size(32, 32, 4, 1)},
 }
 LEANING = {  # vectors, what they bring being read from buffers
     "forward": {64: Size(64, 64, 4, 3), 128: Size(64, 64, 4, 2), 256: Size(64, 32, 4, 1)},
@@ -90,7 +99,8 @@ class Work:
         """The tiles of a kernel for this head size and type."""
         wide = max(self.q.shape[-1], self.v.shape[-1])
         vectors = self.tables[1].numel() or self.tables[2].numel()
-        by_head = (LEANING if self.lean else VECTORS if vectors else PLAIN)[kernel]
+        sizes = LEANING if self.lean else SHELVED if self.shelf else VECTORS if vectors else PLAIN
+        by_head = sizes[kernel]
         found = by_head[next(most for most in by_head if wide <= most)]
         if self.q.dtype != torch.float32:
             summed = kernel == "queries" and self.facts.slope == LEARNED.value
@@ -98,6 +108,12 @@ class Work:
         if kernel == "threshold":  # whose columns are strips of keys, better many
             return Size(max(16, found.m // 2), max(16, found.n // 2), found.warps, 1)
         return EXACT[1 if vectors or wide > 128 else 0]
+
+    @property
+    def shelf(self) -> bool:
+        """Whether what vectors in tables bring to scores passes by shared memory."""
+        vectors = self.tables[1].numel() > 0 or self.tables[2].numel() > 0
+        return vectors and self.facts.weigh == SOFTMAX.value and shelves(self.q)
 
     def form(self, size: Size) -> Form:
         """What a kernel with such tiles is compiled for."""
@@ -126,6 +142,7 @@ class Work:
             weigh=f.weigh,
             stages=(size.stages, size.near if bias and size.near else size.stages, size.stages),
             other=len(self.other) > 0,
+            shelf=self.shelf,
             lean=self.lean,
         )
 
@@ -150,10 +167,11 @@ class Work:
     @property
     def pad(self) -> int:
         """How far a tile reaches beyond the ends of the bias."""
-        return max(s.m + s.n for s in map(self.size, LEANING if self.lean else PLAIN))
+        sizes = LEANING if self.lean else SHELVED if self.shelf else PLAIN
+        return max(s.m + s.n for s in map(self.size, sizes))
 
     def extra(self) -> tuple[View, ...]:
-        """Bias, query, key, keep, bounds, slope and norms; bias and slope in units of log 2."""
+        """Bias, query, key, keep, bounds, slope, norms, shelf; bias and slope in units of log 2."""
         bias, query, key = self.tables
         bias = shifted(bias * LOG2E.value, self.pad) if bias.numel() else bias[:, None, None]
         apart = lambda t: 0 if t.shape[0] == 1 else t.stride(0)
@@ -164,7 +182,17 @@ class Work:
         if self.slope is not None and self.slope.numel():
             slope = View(self.slope * LOG2E.value, 0, 1, 1)
         norms = keep if self.norms is None or not self.norms.numel() else view(self.norms)
-        return (view(bias.transpose(0, 1)), *vectors, keep, bound, slope, norms)
+        scratch = keep
+        if self.shelf and self.q.is_cuda:
+            prepare()
+        elif self.shelf:  # the interpreter's
+            scratch = View(torch.zeros(2 * NUMBERS.value), 0, 0, 1)
+        return (view(bias.transpose(0, 1)), *vectors, keep, bound, slope, norms, scratch)
+
+
+def shelves(q: Tensor) -> bool:
+    """Whether kernels on such queries have a shelf: in 16 bits, which it holds, on a GPU."""
+    return q.is_cuda and q.dtype != torch.float32
 
 
 def shifted(bias: Tensor, pad: int) -> Tensor:
@@ -179,7 +207,8 @@ def shifted(bias: Tensor, pad: int) -> Tensor:
 def options(size: Size) -> dict[str, int]:
     """How a kernel of such tiles is compiled, in Triton's words."""
     limit = {"maxnreg": size.registers} if size.registers else {}
-    return {"num_warps": size.warps, "num_stages": size.stages, **limit}
+    soon = {"launch_pdl": True} if size.early else {}
+    return {"num_warps": size.warps, "num_stages": size.stages, **limit, **soon}
 
 
 def start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import triton
 import triton.language as tl
+from triton.language.extra import cuda
 
 from anyformer.ops.kernels.tile import dot, place, put, rows
 
@@ -52,6 +53,15 @@ class Shape(NamedTuple):
     adds: bool  # whether to add to what is there
     chunk: int  # keys that a program which mixes has; 0: all
     parts: int  # chunks of a row at most, a power of two
+    early: bool  # whether it starts while the kernel before still runs
+
+
+@triton.jit
+def begin(F: tl.constexpr):
+    """Let the next kernel start when all programs of this one run; wait for the one before."""
+    if F.early:
+        cuda.gdc_launch_dependents()
+        cuda.gdc_wait()
 
 
 @triton.jit
@@ -73,6 +83,7 @@ def span(m, strip, F: tl.constexpr):
 @triton.jit
 def products(xs, ys, made, strip, F: tl.constexpr, RUN: tl.constexpr):
     """made (B, H, R, W) = x (B, H, R, D) · y (B, G, K, D): a program for RUN tiles and one job."""
+    begin(F)
     wide = (strip.keys + F.even - 1) // F.even * F.even
     runs = (wide + RUN * F.N - 1) // (RUN * F.N)
     m0, run, b = tl.program_id(1) * F.M, tl.program_id(2) % runs, tl.program_id(2) // runs
@@ -121,6 +132,7 @@ def sums(s_, y_, out_, apart, strip, shares, F: tl.constexpr, JOIN: tl.constexpr
     apart, with JOIN: room for the sums of each share (S, B · H, R, D) in float32, and how many
     programs of a tile have come to their end, all 0. The last to come adds them, in their order.
     """
+    begin(F)
     m0, bh, share = tl.program_id(0) * F.M, tl.program_id(1), tl.program_id(2)
     b, h, left = bh // strip.heads, bh % strip.heads, strip.queries - m0
     low, high = span(m0, strip, F)
@@ -174,6 +186,7 @@ def asking(n0, strip, F: tl.constexpr):
 @triton.jit
 def turned(made, xs, totals, strip, F: tl.constexpr):
     """total (B, G, K, D): the rows of x (B, H, R, D), summed by what was made, turned round."""
+    begin(F)
     g = tl.program_id(0) % (strip.heads // strip.group)
     second = tl.program_id(0) > g
     if F.D == F.E:

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from anyformer.ops.kernels.launch import Facts, Size, power
+from anyformer.ops.kernels.launch_rows import early
 from anyformer.ops.kernels.launch_strips import Piece, grain, long_rows
 from anyformer.ops.kernels.strips import Shape
 
-RUN = 512  # keys of a program that multiplies
+RUN = 512  # keys of a program that multiplies; twice as many where rows are long
 TILES = {  # queries or heads by keys, and how a kernel is compiled, for the least heads
     "products": Size(128, 64, 8, 2),
     "sums": Size(64, 64, 4, 4),
@@ -21,9 +22,9 @@ TILES = {  # queries or heads by keys, and how a kernel is compiled, for the lea
 }
 LONG = {  # where rows are long, in 16 bits
     "products": Size(128, 128, 8, 3, registers=128),  # two programs to a processor
-    "sums": Size(128, 64, 8, 4),
+    "sums": Size(64, 128, 4, 3),
     "turned": Size(64, 128, 8, 4),
-    "talk_back": Size(16, 128, 4, 3, registers=128),  # four
+    "talk_back": Size(16, 128, 4, 4, registers=128),  # four
 }
 SLOTS = 264  # programs that sum at a time, two on each processor of an H200
 SHARE = 8  # keys of a share of a row, at least, for each channel: with 2 its sums still find room
@@ -62,7 +63,7 @@ class Talk:
 
     def run(self, size: Size) -> int:
         """Tiles of keys of a program that multiplies."""
-        return max(1, RUN // size.n)
+        return max(1, RUN * (2 if self.chunk else 1) // size.n)
 
     def size(self, kernel: str, width: int) -> Size:
         """The tiles of a kernel for this type, and rows so wide or heads so many."""
@@ -74,7 +75,8 @@ class Talk:
         least = 16 if mixes or exact else 32
         n = min(size.n, max(least, size.n // more))
         stages = 1 if exact else max(1, size.stages - more + 1)
-        return size._replace(n=n, stages=stages, registers=size.registers if more == 1 else 0)
+        registers = size.registers if more == 1 else 0
+        return size._replace(n=n, stages=stages, registers=registers, early=early(self.q))
 
     def shape(self, size: Size, *widths: int, adds: bool = False) -> Shape:
         """What a kernel with such tiles is compiled for, where rows are so wide."""
@@ -98,6 +100,7 @@ class Talk:
             adds=adds,
             chunk=self.chunk,
             parts=1 << ((self.k.shape[2] - 1) // self.chunk).bit_length() if self.chunk else 1,
+            early=size.early,
         )
 
     def mixes(self) -> tuple[Tensor, Tensor]:

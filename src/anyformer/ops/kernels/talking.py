@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from anyformer.ops.kernels.chunks import of_chunks, own, turn
-from anyformer.ops.kernels.strips import loaded, stored
+from anyformer.ops.kernels.strips import begin, loaded, stored
 from anyformer.ops.kernels.tile import LOG2E, dot, place
 
 LEAST = tl.constexpr(-1e30)  # below all scores: so rows without a key need no case of their own
@@ -63,15 +63,17 @@ def scored(s, mix, hide, strip, F: tl.constexpr):
 def level_of(s_, mix, keep, at, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """The log-sum-exp of a query's mixed scores (A,), inf where no key is seen."""
     b, i, low, high = at
-    top = tl.full((ROWS, F.A), LEAST, tl.float32)
-    total = tl.full((ROWS, F.A), 0.0, tl.float32)
+    top = tl.full((ROWS // 16, 8, F.A), LEAST, tl.float32)
+    total = tl.full((ROWS // 16, 8, F.A), 0.0, tl.float32)
     for n0 in range(low, high, F.N):
         hide = unseen(keep, b, i, n0, strip, F)
         t = scored(loaded(s_, b, i, n0, strip, F), mix, hide, strip, F)
-        t = tl.reshape(t, (F.N // ROWS, ROWS, F.A))
-        new = tl.maximum(top, tl.max(t, 0))
-        total = total * tl.exp2(top - new) + tl.sum(tl.exp2(t - new[None, :, :]), 0)
+        t = tl.reshape(t, (F.N // ROWS, ROWS // 16, 2, 8, F.A))
+        new = tl.maximum(top, tl.max(tl.max(t, 2), 0))
+        more = tl.exp2(t - new[None, :, None, :, :])
+        total = total * tl.exp2(top - new) + tl.sum(tl.sum(more, 2), 0)
         top = new
+    top, total = tl.reshape(top, (ROWS // 2, F.A)), tl.reshape(total, (ROWS // 2, F.A))
     best = tl.max(top, 0)
     total = tl.sum(total * tl.exp2(top - best[None, :]), 0)
     none = total == 0
@@ -81,6 +83,7 @@ def level_of(s_, mix, keep, at, strip, F: tl.constexpr, ROWS: tl.constexpr):
 @triton.jit
 def levels(s_, lse_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """The log-sum-exp of a chunk of keys, some (B, R · C, A)."""
+    begin(F)
     i, b, c = turn(strip, True)
     mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
     low, high = own(i, c, strip, F)
@@ -102,6 +105,7 @@ def joined(some_, b, i, F: tl.constexpr):
 @triton.jit
 def talk(s_, lse_, some_, mixes, keep, strip, F: tl.constexpr, ROWS: tl.constexpr):
     """Put the weights in place of the scores, both mixed, and write lse (B, H, R)."""
+    begin(F)
     i, b, c = turn(strip, not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
@@ -155,6 +159,7 @@ def taken(met, mixes, strip, F: tl.constexpr):
 @triton.jit
 def meet(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
     """What softmax takes off for a chunk of keys, some (B, R · C, A), and remix's gradient."""
+    begin(F)
     i, b, c = turn(strip, True)
     mix = matrix(mixes[0], strip.heads, F, False).to(s_.at.dtype.element_ty)
     low, high = own(i, c, strip, F)
@@ -174,6 +179,7 @@ def talk_back(s_, du_, lse_, mixes, made, some_, keep, strip, F: tl.constexpr):
     The sums of weights by du over a row give remix's gradient, and with remix what softmax takes
     off; in chunks `meet` has found both.
     """
+    begin(F)
     i, b, c = turn(strip, not F.chunk)
     TYPE: tl.constexpr = s_.at.dtype.element_ty
     mix = matrix(mixes[0], strip.heads, F, False).to(TYPE)
