@@ -24,6 +24,7 @@ BELOW = (3, 11)  # layers whose scores a residual attention adds
 NAMED = (
     "far",
     "lead",
+    "shelves",
     "tiles",
     "sparse",
     "talking",

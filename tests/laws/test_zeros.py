@@ -12,7 +12,15 @@ from anyformer.ops.plan import Plan
 
 B, H, N, D = 2, 2, 5, 4
 WHOLE = ("halved", "eager", "chunked")  # backends that take everything
-NARROW = ("far", "lead", "tiles", "sparse", "talking", "layered")  # backends without float64
+NARROW = (
+    "far",
+    "lead",
+    "shelves",
+    "tiles",
+    "sparse",
+    "talking",
+    "layered",
+)  # backends without float64
 NOBODY = torch.tensor([[0, 0, 0, 0, 0], [1, 1, 1, 0, 0]]).bool()  # of the first row
 LATE = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]).bool()  # the first queries see none
 WEIGHS = {

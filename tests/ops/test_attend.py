@@ -157,7 +157,7 @@ FIELDS = {
 
 
 # their own files and tests/contracts/test_plan_fields.py have these, with gradients
-SLOW = ("flex", "far", "lead", "tiles", "sparse", "talking", "layered")
+SLOW = ("flex", "far", "lead", "shelves", "tiles", "sparse", "talking", "layered")
 NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in BACKENDS]
 
 

@@ -7,6 +7,8 @@ from functools import partial
 import pytest
 import torch
 
+from anyformer.ops import far as far_
+from anyformer.ops import shelves
 from anyformer.ops.attend import attend, choose, refusal
 from anyformer.ops.far import alike
 from anyformer.ops.mask import Causal, Padding, Window
@@ -15,6 +17,11 @@ from anyformer.ops.relative import Relative
 from tests.ops.tile_cases import GPU, WHERE, Case, assert_as_exact_as_can_be, gaps, small_tiles
 
 pytest.importorskip("triton", reason="far: Triton isn't installed")
+
+from anyformer.ops.kernels import launch_shelves
+from anyformer.ops.kernels.launch import Size
+from anyformer.ops.shelves import lacks
+
 DTYPE = torch.bfloat16 if GPU else torch.float32  # the library's kernels of a GPU are for 16 bits
 NEAR = 1e-2 if GPU else 1e-5
 
@@ -33,12 +40,30 @@ CASES = {
     "a reach beyond all": plain(queries=20, reach=(-30, 0)),
     "a reach of all but one": plain(queries=20, reach=(-19, 0)),
     "narrow tables": plain(queries=33, reach=(-6, 0), terms="query", width=8),
+    "vectors of keys": plain((2, 1), 40, reach=(-9, 0), terms="key"),
+    "vectors of both": plain((2, 1), 40, reach=(-9, 2), terms="query key"),
+    "vectors of both, and a bias": plain(queries=37, reach=(-5, 0), terms="bias query key"),
+    "narrow vectors of both": plain(
+        (2, 2), 33, reach=(-6, 0), terms="query key", width=8, shared=True
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_equals_eager(name: str) -> None:
     assert_as_exact_as_can_be(CASES[name], "far")
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "vectors" in name])
+def test_near_vectors_may_pass_by_shelves(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(far_, "SHELVES", True)
+    seen = []
+    monkeypatch.setattr(shelves, "lacks", lambda *a: seen.append(a) or lacks(*a))
+    if not GPU:
+        for size in ("FORWARD", "BACKWARD"):
+            monkeypatch.setattr(launch_shelves, size, Size(16, 16, 4, 1))
+    assert_as_exact_as_can_be(replace(CASES[name], dtype=torch.float16), "far")
+    assert seen and lacks(*seen[0]) is None
 
 
 @pytest.mark.gpu
@@ -51,7 +76,7 @@ def test_random_shapes_on_a_gpu(seed: int) -> None:
         queries=draw.randint(2, 1500),
         size=(size, size),
         reach=(-draw.choice([1, 16, 64, 128]), draw.choice([0, 5])),
-        terms=draw.choice(["bias", "query", "bias query"]),
+        terms=draw.choice(["bias", "query", "bias query", "query key"]),
         shared=draw.random() < 0.5,
     )
     found = gaps(case, "far")
@@ -105,8 +130,9 @@ def test_says_what_it_cannot() -> None:
     keep = torch.ones(2, 16, dtype=torch.bool, device=WHERE)
     assert refusal("far", q, k, v, Plan(1.0, Causal(), terms)) is None
     assert choose(q, k, v, Plan(1.0, Causal(), terms)) != "far"  # not yet
-    assert "no key table" in says(Plan(1.0, Causal(), Relative(-3, 0, key=row)))
-    assert "no key table" in says(Plan(1.0, Causal()))
+    slope = Relative(-3, 0, query=row, slope=table[:, 0])
+    assert "and no slope" in says(Plan(1.0, Causal(), slope))
+    assert "and no slope" in says(Plan(1.0, Causal()))
     for mask in (None, Causal() & Window(5), Causal() & Padding(keep)):
         assert says(Plan(1.0, mask, terms)) == "needs a causal mask alone"
     assert says(Plan(1.0, Causal(), terms, lead=1)) == (

@@ -24,7 +24,7 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     from anyformer.ops.kernels import launch, launch_slants, launch_tables
 
     small = {256: launch.Size(16, 16, 4, 1)}
-    for name in ("PLAIN", "VECTORS", "SHELVED", "LEANING"):
+    for name in ("PLAIN", "VECTORS", "LEANING"):
         monkeypatch.setattr(launch, name, dict.fromkeys(launch.PLAIN, small))
     monkeypatch.setattr(launch, "EXACT", (small[256],) * 2)
     for shared in (launch_slants, launch_tables):

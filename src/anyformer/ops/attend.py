@@ -21,6 +21,7 @@ from anyformer.ops import layered as layered_
 from anyformer.ops import lead as lead_
 from anyformer.ops import one as one_
 from anyformer.ops import sdpa as sdpa_
+from anyformer.ops import shelves as shelves_
 from anyformer.ops import sparse as sparse_
 from anyformer.ops import talking as talking_
 from anyformer.ops import tiles as tiles_
@@ -33,7 +34,7 @@ from anyformer.ops.plan import Plan
 
 SMALL = 1 << 20  # scores that may be written out: 4 MiB in float32
 SHORT = 512  # keys up to which they may be however many queries there are
-LONG, FAR = 4096, 32  # keys from which on, and how often a reach, the library has most of the work
+LONG, FAR = 4096, 1536  # keys, and keys beyond a reach, from which on the library has most work
 
 Test = Callable[[Tensor, Tensor, Tensor, Plan], bool]
 Join = Callable[[Tensor, Tensor, Plan], tuple[Tensor, Tensor, Plan]]
@@ -96,9 +97,9 @@ def _by_sdpa(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
 def _by_far(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> bool:
     """Where most keys lie beyond vectors by distance: tiles read those for all, the library not."""
     terms = plan.relative
-    if terms is None or terms.query is None or not _beside(q, k, v, plan):
+    if terms is None or (terms.query is None and terms.key is None):
         return False
-    return q.shape[2] >= FAR * max(1, -terms.low)
+    return q.shape[2] + terms.low >= FAR and _beside(q, k, v, plan)
 
 
 ALL = frozenset({"mask", "relative", "mods", "rows", "dropout", "carry"})
@@ -127,6 +128,12 @@ BACKENDS = {  # fastest first
         frozenset({"mask", "carry"}),
         lead_.lacks,
         lambda *a: a[1].shape[2] >= LONG and _beside(*a),  # with fewer keys tiles are faster
+    ),
+    "shelves": Backend(
+        shelves_.shelves,
+        frozenset({"mask", "relative", "carry"}),
+        shelves_.lacks,
+        lambda q, k, v, plan: False,  # asked for by name, until a GPU has measured it
     ),
     "tiles": Backend(
         tiles_.tiles,

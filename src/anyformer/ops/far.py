@@ -2,6 +2,8 @@
 
 Beyond the low end of its tables a query adds the same to all its scores, and softmax doesn't see
 what a whole row gains: with tables that count from their low end, far keys are attended to plainly.
+What a key adds there, k · r for the last row r of its table, is a part of the queries instead,
+which are q + r / scale; the queries' own table must not see that, so a bias takes it off again.
 Queries from the W-th on and keys up to the W-th last are a causal square of their own, which the
 library's fused kernel knows; the W - 1 nearest keys and the query itself are a window. Both parts
 are merged by their log-sum-exp, and go backwards with the merged output and log-sum-exp. The
@@ -17,16 +19,18 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from anyformer.ops import tiles
+from anyformer.ops import shelves, tiles
 from anyformer.ops.eager import widen
 from anyformer.ops.mask import Causal, Window, parts
 from anyformer.ops.plan import Plan
 from anyformer.ops.relative import Relative
 
 WIDEST = 128  # channels of a head that the library takes
+SHELVES = False  # near vectors by way of shelves, where they can: until a GPU has measured it
 FEWEST = 2  # queries that the library is asked for: it refuses one
 LOG2 = 0.6931471805599453
 
@@ -34,8 +38,8 @@ LOG2 = 0.6931471805599453
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     """Why this plan has no far part that the library can take, or None."""
     terms = plan.relative
-    if terms is None or not terms.tables() or terms.key is not None or terms.slope is not None:
-        return "needs relative terms that are the same for all far keys: no key table, no slope"
+    if terms is None or not terms.tables() or terms.slope is not None:
+        return "needs relative terms that are the same for all far keys: tables, and no slope"
     if any(not isinstance(m, Causal) for m in parts(plan.mask)) or plan.mask is None:
         return "needs a causal mask alone"
     if plan.start or plan.lead or q.shape[2] != k.shape[2]:
@@ -58,12 +62,28 @@ def far(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     assert terms is not None
     back = max(1, -terms.low)
     back = q.shape[2] if q.shape[2] - back < FEWEST else back
-    near = terms.reach(-back, 0)
-    above = lambda t: None if t is None else t - t[:, :1]  # counted from the low end
-    counted = Relative(-back, 0, above(near.bias), above(near.query))
+    q, counted = from_low_end(q, terms.reach(-back, 0), plan.scale)
     k, v = widen(k, q.shape[1]), widen(v, q.shape[1])
-    facts, given = tiles.prepared(q, k, v, Plan(plan.scale, Causal() & Window(back), counted))
+    near = Plan(plan.scale, Causal() & Window(back), counted)
+    facts, given = tiles.prepared(q, k, v, near)
+    if SHELVES and shelves.lacks(q, k, v, near) is None:
+        facts = [*facts, 0, 0, 1]
     return _Far.apply(plan.scale, facts, *given)  # type: ignore[no-any-return]
+
+
+def from_low_end(q: Tensor, near: Relative, scale: float) -> tuple[Tensor, Relative]:
+    """Queries and tables whose first rows are 0: what keys have there is a part of the queries."""
+    above = lambda t: None if t is None else t - t[:, :1]
+    bias, query, key = near.bias, near.query, near.key
+    if key is not None:
+        wide = F.pad(key[:, 0] / scale, (0, q.shape[-1] - key.shape[-1])).to(q.dtype)  # (H or 1, D)
+        q = q + wide[:, None]
+        last = wide[:, None, : key.shape[-1]].to(key.dtype) * scale
+        key = torch.cat([torch.zeros_like(last), key[:, 1:] - last], 1)
+        if query is not None:
+            seen = (query * wide[:, None, : query.shape[-1]].to(query.dtype)).sum(-1)  # (H or 1, R)
+            bias = (0 if bias is None else bias) - seen.float().expand(q.shape[1], -1)
+    return q, Relative(near.low, near.high, above(bias), above(query), key)
 
 
 class _Far(torch.autograd.Function):

@@ -46,9 +46,13 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def tiles(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
-    """q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) -> (B, H, Q, E)."""
+def tiles(q: Tensor, k: Tensor, v: Tensor, plan: Plan, shelf: bool = False) -> Tensor:
+    """q (B, H, Q, D), k (B, G, K, D), v (B, G, K, E) -> (B, H, Q, E).
+
+    With a shelf, what vectors in tables bring passes by shared memory, as in ops.shelves.
+    """
     facts, given = prepared(q, k, v, plan)
+    facts = [*facts, 0, 0, int(shelf)]
     return _Tiles.apply(plan.scale, facts, *given)  # type: ignore[no-any-return]
 
 

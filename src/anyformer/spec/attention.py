@@ -100,6 +100,7 @@ class Attention:
         "one",
         "far",
         "lead",
+        "shelves",
         "tiles",
         "sparse",
         "talking",

@@ -7,8 +7,7 @@ import triton.language as tl
 
 from anyformer.ops.kernels.merge import merged
 from anyformer.ops.kernels.norms import reach
-from anyformer.ops.kernels.scores import far_query, score
-from anyformer.ops.kernels.shelf import near_rows, shelf
+from anyformer.ops.kernels.scores import far_query, far_score, lean_score, near_score
 from anyformer.ops.kernels.tile import (
     ENTMAX,
     LOG2E,
@@ -17,7 +16,6 @@ from anyformer.ops.kernels.tile import (
     dot,
     hidden,
     key_range,
-    least,
     place,
     put,
     rows,
@@ -78,7 +76,6 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
     n = tl.arange(0, F.N)
-    on = shelf(extra[7], 0) if F.shelf else 0
     q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
     bound, state = begun(extra, b, h, first, site, F)
@@ -90,21 +87,23 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
             s = tl.where((j + n < site.lead)[None, :], s, float("-inf"))
             state = softer(state, s, v, bound, F)
     bounds = key_range(first, reach(extra, b, h, site, F), site, F)
-    plus = 0
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
         if side == 1 or (side == 0 and F.left) or (side == 2 and F.right):
             if side != 1:
                 row = 0 if side == 0 else site.high - site.low
-                plus = far_query(q, extra, h, row, site, F)
+                more = far_query(q, extra, h, row, site, F)
             for t in tl.range(bounds[side], bounds[side + 1], num_stages=F.stages[side]):
                 p0 = t * F.N
                 k = rows(k_, place(k_, b, g, site.lead + p0), site.keys - p0, F.N, F.D, F.BD)
                 v = rows(v_, place(v_, b, g, site.lead + p0), site.keys - p0, F.N, F.E, F.BE)
-                far = least(first, p0, site, F)
-                away = steps(far, F, False)
-                read = near_rows(extra, h, far, site, F) if side == 1 else 0
-                given, at = (q, k, on, read), (b, h, first, p0)
-                s = score(given, plus, extra, at, away, site, F, side, False)
+                least = p0 - first - site.start - F.M + 1
+                away = steps(least, F, False)
+                if side == 1 and F.lean:
+                    s = lean_score(q, k, extra, (b, h, first, p0), away, site, F, False)
+                elif side == 1:
+                    s = near_score(q, k, extra, h, away, least, site, F, False)
+                else:
+                    s = far_score((q, k), more, extra, h, away, site, F, side, False)
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 state = softer(state, s, v, bound, F)
     finish(outs, lse_, (b, h, first), state, site, F)

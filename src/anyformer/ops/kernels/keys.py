@@ -11,8 +11,7 @@ import triton.language as tl
 
 from anyformer.ops.kernels.merge import early
 from anyformer.ops.kernels.norms import reach
-from anyformer.ops.kernels.scores import far_key, score
-from anyformer.ops.kernels.shelf import cleared, near_rows, shelf
+from anyformer.ops.kernels.scores import far_key, far_score, lean_score, near_score
 from anyformer.ops.kernels.tile import (
     LOG2E,
     at_ends,
@@ -21,7 +20,6 @@ from anyformer.ops.kernels.tile import (
     dot,
     end,
     hidden,
-    least,
     place,
     put,
     rows,
@@ -108,8 +106,6 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
     b, g = bg // (site.heads // site.group), bg % (site.heads // site.group)
     n = tl.arange(0, F.N)
     left, j = site.keys - first, site.lead + first
-    on = shelf(extra[7], 0) if F.shelf else 0
-    hung = cleared(extra[7]) if F.shelf and F.key and not F.slant else 0
     k = rows(k_, place(k_, b, g, j), left, F.N, F.D, F.BD)
     v = rows(v_, place(v_, b, g, j), left, F.N, F.E, F.BE)
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
@@ -129,10 +125,14 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                 for t in tl.range(bounds[side], bounds[side + 1], num_stages=F.stages[side]):
                     m0 = t * F.M
                     q, grad, lse, delta, bound = asked(q_, grads, extra, (b, h, m0), site, F)
-                    far, at = least(m0, first, site, F), (b, h, m0, first)
-                    away = steps(far, F, True)
-                    read = near_rows(extra, h, far, site, F) if side == 1 else 0
-                    s = score((k, q, on, read), ours, extra, at, away, site, F, 2 - side, True)
+                    least = first - m0 - site.start - F.M + 1
+                    away = steps(least, F, True)
+                    if side == 1 and F.lean:
+                        s = lean_score(k, q, extra, (b, h, m0, first), away, site, F, True)
+                    elif side == 1:
+                        s = near_score(k, q, extra, h, away, least, site, F, True)
+                    else:
+                        s = far_score((k, q), ours, extra, h, away, site, F, 2 - side, True)
                     dp = dot(v, tl.trans(grad))  # early: it runs beside the exponentials
                     s = hidden(s, away, first + n[:, None], keep, site, F, side == 1)
                     p, steep = weights(s, lse[None, :], bound[None, :], F)
@@ -141,8 +141,7 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                     dk += dot(ds.to(q.dtype), q)
                     if F.key:
                         if side == 1:
-                            at = (b, h, first, m0)
-                            dk = given(dk, ds, extra, at, far, (hung, read), site, F, True)
+                            dk = given(dk, ds, extra, (b, h, first, m0), least, site, F, True)
                         sums = (whole, below, above)
                         whole, below, above = beyond(ds, away, sums, site, F, side == 1)
                 if F.key and side != 1 and not F.slant:

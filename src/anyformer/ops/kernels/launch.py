@@ -10,9 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from anyformer.ops.kernels.launch_shelf import prepare
-from anyformer.ops.kernels.shelf import NUMBERS
-from anyformer.ops.kernels.tile import LEARNED, LOG2E, SOFTMAX, Form, Site, View
+from anyformer.ops.kernels.tile import LEARNED, LOG2E, Form, Site, View
 
 
 class Facts(NamedTuple):
@@ -29,6 +27,7 @@ class Facts(NamedTuple):
     slope: int = 0  # this and the next as in tile.Form
     weigh: int = 0
     most: int = 0  # of top-k
+    shelf: int = 0  # whether vectors in tables pass by shared memory, as in launch_shelves
 
 
 class Size(NamedTuple):
@@ -64,12 +63,6 @@ VECTORS = {  # in the tables; the sizes of "tables" are square in both
     "threshold": {128: Size(64, 64, 8, 1), 256: Size(32, 32, 4, 1)},
     "levels": {128: Size(64, 32, 4, 1), 256: Size(32, 32, 4, 1)},
 }
-SHELVED = {  # vectors that pass by shared memory, where four warps have 16 of 64 rows each
-    "forward": {128: Size(64, 64, 4, 2), 256: Size(64, 32, 4, 1)},
-    "queries": {64: Size(64, 64, 4, 1), 256: Size(64, 32, 4, 1)},
-    "keys": {64: Size(64, 64, 4, 1), 256: Size(32, 64, 4, 1)},
-    "tables": {128: Size(64, 64, 4, 1), 256: Size(32, 32, 4, 1)},
-}
 LEANING = {  # vectors, what they bring being read from buffers
     "forward": {64: Size(64, 64, 4, 3), 128: Size(64, 64, 4, 2), 256: Size(64, 32, 4, 1)},
     "queries": {64: Size(64, 64, 4, 2), 256: Size(64, 32, 4, 1)},
@@ -99,8 +92,7 @@ class Work:
         """The tiles of a kernel for this head size and type."""
         wide = max(self.q.shape[-1], self.v.shape[-1])
         vectors = self.tables[1].numel() or self.tables[2].numel()
-        sizes = LEANING if self.lean else SHELVED if self.shelf else VECTORS if vectors else PLAIN
-        by_head = sizes[kernel]
+        by_head = (LEANING if self.lean else VECTORS if vectors else PLAIN)[kernel]
         found = by_head[next(most for most in by_head if wide <= most)]
         if self.q.dtype != torch.float32:
             summed = kernel == "queries" and self.facts.slope == LEARNED.value
@@ -108,12 +100,6 @@ class Work:
         if kernel == "threshold":  # whose columns are strips of keys, better many
             return Size(max(16, found.m // 2), max(16, found.n // 2), found.warps, 1)
         return EXACT[1 if vectors or wide > 128 else 0]
-
-    @property
-    def shelf(self) -> bool:
-        """Whether what vectors in tables bring to scores passes by shared memory."""
-        vectors = self.tables[1].numel() > 0 or self.tables[2].numel() > 0
-        return vectors and self.facts.weigh == SOFTMAX.value and shelves(self.q)
 
     def form(self, size: Size) -> Form:
         """What a kernel with such tiles is compiled for."""
@@ -142,7 +128,6 @@ class Work:
             weigh=f.weigh,
             stages=(size.stages, size.near if bias and size.near else size.stages, size.stages),
             other=len(self.other) > 0,
-            shelf=self.shelf,
             lean=self.lean,
         )
 
@@ -167,11 +152,10 @@ class Work:
     @property
     def pad(self) -> int:
         """How far a tile reaches beyond the ends of the bias."""
-        sizes = LEANING if self.lean else SHELVED if self.shelf else PLAIN
-        return max(s.m + s.n for s in map(self.size, sizes))
+        return max(s.m + s.n for s in map(self.size, LEANING if self.lean else PLAIN))
 
     def extra(self) -> tuple[View, ...]:
-        """Bias, query, key, keep, bounds, slope, norms, shelf; bias and slope in units of log 2."""
+        """Bias, query, key, keep, bounds, slope and norms; bias and slope in units of log 2."""
         bias, query, key = self.tables
         bias = shifted(bias * LOG2E.value, self.pad) if bias.numel() else bias[:, None, None]
         apart = lambda t: 0 if t.shape[0] == 1 else t.stride(0)
@@ -182,17 +166,7 @@ class Work:
         if self.slope is not None and self.slope.numel():
             slope = View(self.slope * LOG2E.value, 0, 1, 1)
         norms = keep if self.norms is None or not self.norms.numel() else view(self.norms)
-        scratch = keep
-        if self.shelf and self.q.is_cuda:
-            prepare()
-        elif self.shelf:  # the interpreter's
-            scratch = View(torch.zeros(2 * NUMBERS.value), 0, 0, 1)
-        return (view(bias.transpose(0, 1)), *vectors, keep, bound, slope, norms, scratch)
-
-
-def shelves(q: Tensor) -> bool:
-    """Whether kernels on such queries have a shelf: in 16 bits, which it holds, on a GPU."""
-    return q.is_cuda and q.dtype != torch.float32
+        return (view(bias.transpose(0, 1)), *vectors, keep, bound, slope, norms)
 
 
 def shifted(bias: Tensor, pad: int) -> Tensor:

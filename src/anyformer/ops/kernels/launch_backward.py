@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from anyformer.ops.kernels import launch_tables
+from anyformer.ops.kernels import launch_shelves, launch_tables
 from anyformer.ops.kernels.keys import keys as keys_kernel
 from anyformer.ops.kernels.keys import lead_keys as lead_kernel
 from anyformer.ops.kernels.launch import Work, start, tiles, view
@@ -22,6 +22,8 @@ Views = tuple[View, ...]
 
 def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]:
     """The gradients of q, k, v, bias, query, key and slope; empty for one that isn't there."""
+    if work.facts.shelf:
+        return launch_shelves.backward(work, out, lse, grad)
     made = [torch.empty_like(x) for x in (work.q, work.k, work.v)]
     sums = Sums(work, lse)
     grads = tuple(view(t) for t in (grad, out)) + tuple(

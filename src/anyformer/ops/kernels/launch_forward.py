@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from anyformer.ops.kernels import launch_shelves
 from anyformer.ops.kernels.forward import forward as forward_kernel
 from anyformer.ops.kernels.launch import Work, start, tiles, view
 from anyformer.ops.kernels.launch_room import Strip, everything, leans, moved, strips
@@ -20,6 +21,8 @@ def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tenso
     With entmax's weights also the mean of the values by the roots of the weights. `into` is where
     the output goes, if not to a tensor with tokens before heads.
     """
+    if work.facts.shelf:
+        return launch_shelves.forward(work, into)
     q, rooted = work.q, work.facts.weigh == ENTMAX.value
     batch, heads, queries, _ = q.shape
     shape = (batch, queries, heads, work.v.shape[-1])

@@ -128,7 +128,7 @@ def leans(work: Work) -> bool:
 
     It is rounded there, so rows whose weights come of a bound don't: it was found without.
     """
-    return work.facts.weigh == SOFTMAX.value and not work.shelf and fit(work)
+    return work.facts.weigh == SOFTMAX.value and fit(work)
 
 
 def strips(work: Work) -> Iterator[Strip]:

@@ -104,7 +104,7 @@ def sweep(state, given, scene, F: tl.constexpr, C: tl.constexpr, PASS: tl.conste
                 least = p0 - first - site.start - F.M + 1
                 away = steps(least, F, False)
                 if side == 1:
-                    s = near_score((q, k, 0, 0), extra, h, away, least, site, F, False)
+                    s = near_score(q, k, extra, h, away, least, site, F, False)
                 else:
                     s = far_score((q, k), more, extra, h, away, site, F, side, False)
                 if partly(p0, least, site, F):

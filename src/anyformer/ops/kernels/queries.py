@@ -12,8 +12,7 @@ import triton.language as tl
 
 from anyformer.ops.kernels.merge import late
 from anyformer.ops.kernels.norms import reach
-from anyformer.ops.kernels.scores import far_query, score
-from anyformer.ops.kernels.shelf import cleared, near_rows, shelf
+from anyformer.ops.kernels.scores import far_query, far_score, lean_score, near_score
 from anyformer.ops.kernels.tile import (
     LEARNED,
     LOG2E,
@@ -24,7 +23,6 @@ from anyformer.ops.kernels.tile import (
     end,
     hidden,
     key_range,
-    least,
     place,
     put,
     rows,
@@ -117,11 +115,10 @@ def put_sums(grads, at, below, above, fall, left, F: tl.constexpr):
 @triton.jit
 def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.constexpr):
     """grads: grad, out (B, H, Q, E); lse (B, H, Q), and what Sums has room for, to be filled."""
-    first, bh, n = turn(F), tl.program_id(1), tl.arange(0, F.N)
+    first, bh = turn(F), tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     g = h // site.group
-    on = shelf(extra[7], 0) if F.shelf else 0
-    hung = cleared(extra[7]) if F.shelf and F.query and not F.slant else 0
+    n = tl.arange(0, F.N)
     q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
     grad, lse, delta = row_stats(grads, b, h, first, site, F)
     stats = (lse, delta, bounds_of(extra, b, h, first, site.queries - first, F))
@@ -134,7 +131,6 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
         acc, fall = lead_part(q, grad, stats, fall, k_, v_, (b, g), site, F)
     undo = 1 / site.scale  # what comes from the table isn't scaled, as all of dq is at the end
     bounds = key_range(first, reach(extra, b, h, site, F), site, F)
-    plus = 0
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
         if side == 1 or (side == 0 and F.left) or (side == 2 and F.right):
             if side != 1:
@@ -145,15 +141,19 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
                 p0 = t * F.N
                 k = rows(k_, place(k_, b, g, site.lead + p0), site.keys - p0, F.N, F.D, F.BD)
                 v = rows(v_, place(v_, b, g, site.lead + p0), site.keys - p0, F.N, F.E, F.BE)
-                far, at = least(first, p0, site, F), (b, h, first, p0)
-                away = steps(far, F, False)
-                read = near_rows(extra, h, far, site, F) if side == 1 else 0
-                s = score((q, k, on, read), plus, extra, at, away, site, F, side, False)
+                least = p0 - first - site.start - F.M + 1
+                away = steps(least, F, False)
+                if side == 1 and F.lean:
+                    s = lean_score(q, k, extra, (b, h, first, p0), away, site, F, False)
+                elif side == 1:
+                    s = near_score(q, k, extra, h, away, least, site, F, False)
+                else:
+                    s = far_score((q, k), plus, extra, h, away, site, F, side, False)
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 ds, steep = score_grad(s, v, grad, stats, F)
                 acc += dot(ds.to(k.dtype), k)
                 if side == 1 and F.query:
-                    acc = given(acc, ds, extra, at, far, (hung, read), site, F, False)
+                    acc = given(acc, ds, extra, (b, h, first, p0), least, site, F, False)
                 if F.slope == LEARNED:
                     fall = fell(fall, ds, steep, away, F, side)
                 if F.bias or F.query:

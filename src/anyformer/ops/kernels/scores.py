@@ -8,9 +8,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.shelf import shelved
 from anyformer.ops.kernels.slants import leaned
-from anyformer.ops.kernels.tile import LOG2E, anew, dot, end, least, plus
+from anyformer.ops.kernels.tile import LOG2E, anew, dot, end, plus
 from anyformer.ops.kernels.vectors import turned_to
 
 
@@ -84,40 +83,27 @@ def far_score(
 
 
 @triton.jit
-def near_score(given, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.constexpr):
+def near_score(x, y, tables, h, away, first, site, F: tl.constexpr, TURNED: tl.constexpr):
     """The scores of a tile within the tables' reach.
 
-    away is k - q as of steps and first the least of it; given: x (rows, D), which are queries, and
-    y (columns, D), keys, or, turned, the other way round, the shelf and, if there is one, what
-    near_rows has read.
+    away is k - q as of steps and first the least of it; x (rows, D) are queries and
+    y (columns, D) keys, or, turned, the other way round.
     """
-    x, y, on, read = given
+    at = away[0][:, None] + away[1][None, :] - first + anew()
     undo = 1 / site.scale  # what comes from the tables isn't scaled, as all scores are then
-    MINE: tl.constexpr = F.key if TURNED else F.query
-    THEIRS: tl.constexpr = F.query if TURNED else F.key
-    if F.shelf:
-        s = dot(x, tl.trans(y))
-        by = tl.full((1, 1), 0.0, tl.float32)
-        if MINE:
-            mine = (x, read[1] if TURNED else read[0], read[2])
-            by += shelved(mine, on, s, F, True, TURNED)
-        if THEIRS:
-            theirs = (y, read[0] if TURNED else read[1], read[2])
-            by += shelved(theirs, on, s, F, False, TURNED)
-        s += by * undo
-    elif MINE or THEIRS:
-        at = away[0][:, None] + away[1][None, :] - first + anew()
-        by = tl.full((1, 1), 0.0, tl.float32)
-        if MINE:
-            by += turned_to(x, tables, h, at, first, site, F, True, TURNED)
-        if THEIRS:
-            by += turned_to(y, tables, h, at, first, site, F, False, TURNED)
-        # Sums that begin with what tables bring lie as products do; else all would as gathers.
+    # Sums that begin with what the tables bring lie as products do; else all would lie as gathers.
+    if F.query and F.key:
+        by = turned_to(x, tables, h, at, first, site, F, True, TURNED)
+        by += turned_to(y, tables, h, at, first, site, F, False, TURNED)
+        s = plus(x, tl.trans(y), by * undo)
+    elif F.query or F.key:
+        MINE: tl.constexpr = F.key if TURNED else F.query
+        by = turned_to(x if MINE else y, tables, h, at, first, site, F, MINE, TURNED)
         s = plus(x, tl.trans(y), by * undo)
     else:
         s = dot(x, tl.trans(y))
     s = s * (site.scale * LOG2E)
-    if F.bias and not F.shelf:
+    if F.bias:
         s += near_bias(tables[0], h, first, site, F, TURNED)
     return sloped(s, tables, h, away, F)
 
@@ -132,30 +118,15 @@ def lean_score(x, y, tables, at, away, site, F: tl.constexpr, TURNED: tl.constex
     by = tl.full((1, 1), 0.0, tl.float32)
     if F.query:
         left = site.queries - i
-        by += leaned(tables[8], tables[10], (b, h, i, j), left, F.M, F.N, TURNED)
+        by += leaned(tables[7], tables[9], (b, h, i, j), left, F.M, F.N, TURNED)
     if F.key:
         left = site.keys - j
-        other = leaned(tables[9], tables[11], (b, h, j, i), left, F.N, F.M, not TURNED)
+        other = leaned(tables[8], tables[10], (b, h, j, i), left, F.N, F.M, not TURNED)
         if TURNED:  # sums over queries: what isn't one must be a number
             other = tl.where((i + tl.arange(0, F.M) < site.queries)[None, :], other, 0.0)
         by += other
     s = plus(x, tl.trans(y), by * (1 / site.scale)) * (site.scale * LOG2E)
     return sloped(s, tables, h, away, F)
-
-
-@triton.jit
-def score(
-    given, mine, extra, at, away, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED: tl.constexpr
-):
-    """The scores of a tile near (SIDE 1) or far; at: batch row, head, first query, first key."""
-    _, h, i, j = at
-    if SIDE == 1 and F.lean:
-        s = lean_score(given[0], given[1], extra, at, away, site, F, TURNED)
-    elif SIDE == 1:
-        s = near_score(given, extra, h, away, least(i, j, site, F), site, F, TURNED)
-    else:
-        s = far_score((given[0], given[1]), mine, extra, h, away, site, F, SIDE, TURNED)
-    return s
 
 
 @triton.jit

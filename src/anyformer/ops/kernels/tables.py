@@ -11,9 +11,8 @@ import triton.language as tl
 
 from anyformer.ops.kernels.keys import asked
 from anyformer.ops.kernels.scores import near_score
-from anyformer.ops.kernels.shelf import cleared, near_rows, shelf
 from anyformer.ops.kernels.tile import anew, dot, hidden, place, put, rows, steps, weights
-from anyformer.ops.kernels.vectors import by_table, spread
+from anyformer.ops.kernels.vectors import spread
 
 
 @triton.jit(do_not_specialize=["least_shift", "batch"])
@@ -26,8 +25,6 @@ def tables(given, grads, slabs, extra, least_shift, batch, site, F: tl.constexpr
     c, h, share = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     shift = least_shift + c
     n = tl.arange(0, F.N)
-    on = shelf(extra[7], 0) if F.shelf else 0
-    hung = cleared(extra[7]) if F.shelf else 0
     begin = tl.maximum(-shift, 0)
     stop = tl.minimum((site.queries + F.M - 1) // F.M, (site.keys + F.N - 1) // F.N - shift)
     count = tl.maximum(stop - begin, 0)
@@ -36,8 +33,7 @@ def tables(given, grads, slabs, extra, least_shift, batch, site, F: tl.constexpr
     least = shift * F.M - site.start - F.M + 1
     total = tl.full((F.M, F.N), 0.0, tl.float32)
     none = tl.full((F.N, F.BD), 0.0, tl.float32)
-    by_query, by_key = (none, none), (none, none)
-    read = near_rows(extra, h, least, site, F)  # the same for all
+    query_low, query_high, key_low, key_high = none, none, none, none
     for step in range(share * each, tl.minimum(work, share * each + each)):
         b, m0 = step // count, (begin + step % count) * F.M
         p0 = m0 + shift * F.M
@@ -47,7 +43,7 @@ def tables(given, grads, slabs, extra, least_shift, batch, site, F: tl.constexpr
         v = rows(v_, place(v_, b, h // site.group, j), site.keys - p0, F.N, F.E, F.BE)
         here = least + anew()
         away = steps(here, F, False)
-        s = near_score((q, k, on, read), extra, h, away, here, site, F, False)
+        s = near_score(q, k, extra, h, away, here, site, F, False)
         keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
         s = hidden(s, away, p0 + n[None, :], keep, site, F, True)
         dp = dot(grad, tl.trans(v))
@@ -56,9 +52,13 @@ def tables(given, grads, slabs, extra, least_shift, batch, site, F: tl.constexpr
         if F.bias:
             total += ds
         if F.query:
-            by_query = by_table(by_query, ds, q, hung, F, False)
+            low, high = spread(ds.to(q.dtype), F, 1, False)
+            query_low += dot(tl.trans(low), q)
+            query_high += dot(tl.trans(high), q)
         if F.key:
-            by_key = by_table(by_key, ds, k, hung, F, True)
+            low, high = spread(ds.to(q.dtype), F, 0, True)
+            key_low += dot(low, k)
+            key_high += dot(high, k)
     if F.bias:
         low, high = spread(total, F, 1, False)
         at = place(slabs[0], share, h, c)
@@ -66,8 +66,8 @@ def tables(given, grads, slabs, extra, least_shift, batch, site, F: tl.constexpr
         tl.store(at + F.N + n, tl.sum(high, 0))
     at = c * 2 * F.N
     if F.query:
-        put(slabs[1], place(slabs[1], share, h, at), F.N, by_query[0], F.N, F.T, F.BD)
-        put(slabs[1], place(slabs[1], share, h, at + F.N), F.N, by_query[1], F.N, F.T, F.BD)
+        put(slabs[1], place(slabs[1], share, h, at), F.N, query_low, F.N, F.T, F.BD)
+        put(slabs[1], place(slabs[1], share, h, at + F.N), F.N, query_high, F.N, F.T, F.BD)
     if F.key:
-        put(slabs[2], place(slabs[2], share, h, at), F.N, by_key[0], F.N, F.T, F.BD)
-        put(slabs[2], place(slabs[2], share, h, at + F.N), F.N, by_key[1], F.N, F.T, F.BD)
+        put(slabs[2], place(slabs[2], share, h, at), F.N, key_low, F.N, F.T, F.BD)
+        put(slabs[2], place(slabs[2], share, h, at + F.N), F.N, key_high, F.N, F.T, F.BD)

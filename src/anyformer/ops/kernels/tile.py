@@ -72,7 +72,6 @@ class Form(NamedTuple):
     weigh: int = 0
     stages: tuple[int, int, int] = (1, 1, 1)  # of loads: near tiles are between far ones
     other: bool = False  # the library has a part of the rows, which is added
-    shelf: bool = False  # what vectors bring passes by shared memory, of shelf.py
     lean: bool = False  # what vectors bring to near scores is read from buffers, of slants.py
     slant: bool = False  # gradients of near scores are written down there
     whole: bool = True  # tiles divide the channels, where they are more than a tile's

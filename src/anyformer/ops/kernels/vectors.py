@@ -12,9 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.shelf import ROWS, slid
 from anyformer.ops.kernels.slants import mark
-from anyformer.ops.kernels.tile import anew, dot, plus, table
+from anyformer.ops.kernels.tile import anew, dot, table
 
 
 @triton.jit
@@ -58,46 +57,21 @@ def pulled(ds, t, h, first, site, F: tl.constexpr, KEY: tl.constexpr, TYPE: tl.c
 
 
 @triton.jit
-def given(acc, ds, extra, at, least, held, site, F: tl.constexpr, KEY: tl.constexpr):
+def given(acc, ds, extra, at, least, site, F: tl.constexpr, KEY: tl.constexpr):
     """Gradients of queries or keys with what a near tile gives through their table.
 
-    Or those of its scores are written down, for slants; at: as of slants.spots; held: the shelf of
-    gradients, and what shelf.near_rows has read.
+    Or those of its scores are written down, for slants; at: as of slants.spots.
     """
-    t = extra[2 if KEY else 1]
-    undo = 1 / site.scale  # all of it is scaled at the end
     if F.slant:
         left = (site.keys if KEY else site.queries) - at[2]
         R: tl.constexpr = F.N if KEY else F.M
         C: tl.constexpr = F.M if KEY else F.N
-        mark(extra[13 if KEY else 12], extra[15 if KEY else 14], at, ds, left, R, C)
-    elif F.shelf and F.M == F.N:
-        on, read = held
-        some = read[1] if KEY else read[0]
-        low, high = slid(ds, on, F, KEY, KEY, t.at.dtype.element_ty, ROWS)
-        acc += plus(high, some[1], dot(low, some[0])) * undo
+        mark(extra[12 if KEY else 11], extra[14 if KEY else 13], at, ds, left, R, C)
     else:
-        acc += pulled(ds, t, at[1], least, site, F, KEY, t.at.dtype.element_ty) * undo
+        t = extra[2 if KEY else 1]
+        found = pulled(ds, t, at[1], least, site, F, KEY, t.at.dtype.element_ty)
+        acc += found * (1 / site.scale)  # all of it is scaled at the end
     return acc
-
-
-@triton.jit
-def by_table(acc, ds, x, on, F: tl.constexpr, KEY: tl.constexpr):
-    """Sums for the rows of a table with those of a square tile, the first N and the last.
-
-    x: the queries, or keys, that read it.
-    """
-    low, high = acc
-    if F.shelf:
-        one, two = slid(ds, on, F, KEY, False, x.dtype, F.N)
-        found = low + dot(tl.trans(one), x), high + dot(tl.trans(two), x)
-    elif KEY:
-        one, two = spread(ds.to(x.dtype), F, 0, True)
-        found = low + dot(one, x), high + dot(two, x)
-    else:
-        one, two = spread(ds.to(x.dtype), F, 1, False)
-        found = low + dot(tl.trans(one), x), high + dot(tl.trans(two), x)
-    return found
 
 
 @triton.jit

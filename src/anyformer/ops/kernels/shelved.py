@@ -1,0 +1,222 @@
+"""The forward kernel with a shelf: a program for each tile of queries, online over tiles of keys.
+
+Scores are counted in units of 1 / scale, as products of queries and keys come out; tables and bias
+come divided by it, and longer by a tile's reach on both sides, so that every row of a near tile is
+there. From a tile of keys to the next, the upper block of rows becomes the lower one: each block is
+multiplied once. Three slots of a shelf hold two blocks and the next; what is laid in the last is
+laid in the first as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import triton
+import triton.language as tl
+
+from anyformer.ops.kernels.forward import finish
+from anyformer.ops.kernels.shelf import LONG, NUMBERS, PAD, by_key, by_query, lay_block, shelf, wait
+from anyformer.ops.kernels.tile import (
+    LOG2E,
+    View,
+    dot,
+    hidden,
+    key_range,
+    least,
+    place,
+    plus,
+    rows,
+    steps,
+    turn,
+)
+
+PARTS, THERE = tl.constexpr(16), tl.constexpr(3)  # channels of a bias, and those that aren't 0
+
+
+class Given(NamedTuple):
+    """What kernels with shelves read beside q, k and v."""
+
+    bias: View  # (1, H, pad + R + pad, PARTS), in parts that add up to it, and zeros
+    query: View  # (1, H or 1, pad + R + pad, T)
+    key: View
+    keep: View
+    scratch: Any  # of the interpreter
+
+
+@triton.jit
+def of_head(x, h):
+    """Where what a head has begins."""
+    return x.at + tl.cast(h, tl.int64) * x.h
+
+
+@triton.jit
+def row_of(far, site, F: tl.constexpr):
+    """The first row of a table that a tile reads, by its least distance.
+
+    Tiles that have none, in which no key is seen, read some others.
+    """
+    most = site.high - site.low + 1 + 2 * site.pad - 2 * F.N
+    return tl.minimum(tl.maximum(far - site.low + site.pad, 0), most)
+
+
+@triton.jit
+def block(t, h, row, F: tl.constexpr):
+    """N rows of a table, (N, BD)."""
+    n, d = tl.arange(0, F.N), tl.arange(0, F.BD)
+    at = of_head(t, h) + row * F.T + (n[:, None] * F.T + d[None, :])
+    if F.T == F.BD:
+        found = tl.load(at)
+    else:
+        found = tl.load(at, mask=(d < F.T)[None, :], other=0.0)
+    return found
+
+
+@triton.jit
+def last(t, h, SIDE: tl.constexpr, site, F: tl.constexpr):
+    """The row of a table below the low end (SIDE 0), or above the high one, (BD,) in float32."""
+    row = site.pad if SIDE == 0 else site.pad + site.high - site.low
+    d = tl.arange(0, F.BD)
+    at = of_head(t, h) + row * F.T + d
+    return tl.load(at, mask=d < F.T, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def products(q, some, bias, h, row, F: tl.constexpr):
+    """Queries by a block of rows, with the bias of those rows, (M, N).
+
+    The bias is a product with ones: its parts are read as a table's channels are.
+    """
+    by = dot(q, tl.trans(some)) if F.query else tl.full((F.M, F.N), 0.0, tl.float32)
+    if F.bias:
+        n, c = tl.arange(0, F.N)[:, None], tl.arange(0, PARTS)[None, :]
+        at = of_head(bias, h) + row * PARTS
+        ones = (tl.full((F.M, 1), 1.0, tl.float32) * tl.where(c < THERE, 1.0, 0.0)).to(q.dtype)
+        by = plus(ones, tl.trans(tl.load(at + (n * PARTS + c))), by)
+    return by
+
+
+@triton.jit
+def far_score(q, k, given, h, site, F: tl.constexpr, SIDE: tl.constexpr):
+    """The scores of a tile all below the low end (SIDE 0) or above the high one (2)."""
+    s = dot(q, tl.trans(k))
+    row = site.pad if SIDE == 0 else site.pad + site.high - site.low
+    if F.bias:
+        parts = of_head(given.bias, h) + row * PARTS + tl.arange(0, PARTS)
+        s += tl.sum(tl.load(parts).to(tl.float32), 0)
+    if F.query:
+        end = last(given.query, h, SIDE, site, F)
+        s += tl.sum(q.to(tl.float32) * end[None, :], 1)[:, None]
+    if F.key:  # it could be part of the queries, but in 16 bits a short one would be lost there
+        end = last(given.key, h, SIDE, site, F)
+        s += tl.sum(k.to(tl.float32) * end[None, :], 1)[None, :]
+    return s
+
+
+@triton.jit
+def key_part(s, k, given, on, h, row, F: tl.constexpr):
+    """Scores of a near tile with what keys bring."""
+    if F.key:
+        low = dot(block(given.key, h, row, F), tl.trans(k))
+        high = dot(block(given.key, h, row + F.N, F), tl.trans(k))
+        s += by_key(on, low, high, s, F)
+    return s
+
+
+@triton.jit
+def seen(s, away, least_, p0, keep, site, F: tl.constexpr, NEAR: tl.constexpr):
+    """Scores with -inf where a key isn't seen; most tiles have none, which is asked first."""
+    most = least_ + (F.M + F.N - 2)
+    some = p0 + F.N > (0 if F.pads else site.keys)
+    if F.causal and NEAR:
+        some = some | (most > 0)
+    if F.window:
+        some = some | (least_ <= -site.width) | (most >= site.width)
+    if some:
+        s = hidden(s, away, p0 + tl.arange(0, F.N)[None, :], keep, site, F, NEAR)
+    return s
+
+
+@triton.jit
+def softer(state, s, v, site):
+    """One step of the online softmax: sum of values, largest score in units of log 2, weights."""
+    acc, top, total = state
+    unit = site.scale * LOG2E
+    new = tl.maximum(top, tl.max(s, 1) * unit)
+    safe = tl.where(new == float("-inf"), 0.0, new)
+    p = tl.exp2(s * unit - safe[:, None])
+    shrink = tl.exp2(top - safe)
+    acc = acc * shrink[:, None] + dot(p.to(v.dtype), v)
+    return acc, new, total * shrink + tl.sum(p, 1)
+
+
+@triton.jit
+def near(q, pair, state, given, shelves, at, span, site, F: tl.constexpr):
+    """The state behind tiles within the tables' reach; at: batch row, head and first query."""
+    k_, v_ = pair
+    on, other = shelves
+    b, h, first = at
+    WIDE: tl.constexpr = 3 * F.N + PAD
+    ALONE: tl.constexpr = F.M == 64
+    keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
+    if F.query or F.bias:
+        row = row_of(least(first, span[0] * F.N, site, F), site, F)
+        some = block(given.query, h, row, F) if F.query else 0
+        wait(ALONE)
+        lay_block(on, products(q, some, given.bias, h, row, F), 0, F, WIDE)
+    for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
+        p0 = t * F.N
+        k = rows(k_, place(k_, b, h // site.group, p0), site.keys - p0, F.N, F.D, F.BD)
+        v = rows(v_, place(v_, b, h // site.group, p0), site.keys - p0, F.N, F.E, F.BE)
+        far, slot = least(first, p0, site, F), (t - span[0]) % 2
+        s, row = dot(q, tl.trans(k)), row_of(far, site, F)
+        if F.query or F.bias:
+            some = block(given.query, h, row + F.N, F) if F.query else 0
+            by = products(q, some, given.bias, h, row + F.N, F)
+            lay_block(on, by, slot + 1, F, WIDE)
+            wait(ALONE)
+            s += by_query(on, s, slot, F, WIDE)
+            wait(ALONE)
+            if slot == 1:
+                lay_block(on, by, 0, F, WIDE)
+        s = key_part(s, k, given, other, h, row, F)
+        s = seen(s, steps(far, F, False), far, p0, keep, site, F, True)
+        state = softer(state, s, v, site)
+    return state
+
+
+@triton.jit
+def beyond(q, pair, state, given, at, span, site, F: tl.constexpr, SIDE: tl.constexpr):
+    """The state behind tiles all below the low end (SIDE 0) or above the high one (2)."""
+    k_, v_ = pair
+    b, h, first = at
+    keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
+    for t in tl.range(span[0], span[1], num_stages=F.stages[0]):
+        p0 = t * F.N
+        k = rows(k_, place(k_, b, h // site.group, p0), site.keys - p0, F.N, F.D, F.BD)
+        v = rows(v_, place(v_, b, h // site.group, p0), site.keys - p0, F.N, F.E, F.BE)
+        s = far_score(q, k, given, h, site, F, SIDE)
+        far = least(first, p0, site, F)
+        s = seen(s, steps(far, F, False), far, p0, keep, site, F, False)
+        state = softer(state, s, v, site)
+    return state
+
+
+@triton.jit
+def shelved(q_, k_, v_, outs, lse_, given, site, F: tl.constexpr):
+    """out (B, H, Q, E) and lse (B, H, Q) in units of log 2."""
+    first, bh = turn(F), tl.program_id(1)
+    b, h = bh // site.heads, bh % site.heads
+    q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
+    shelves = shelf(given.scratch, 0, LONG), shelf(given.scratch, 1, NUMBERS) if F.key else 0
+    acc = tl.full((F.M, F.BE), 0.0, tl.float32)
+    top = tl.full((F.M,), float("-inf"), tl.float32)
+    state = acc, top, tl.full((F.M,), 0.0, tl.float32)
+    bounds = key_range(first, 0, site, F)
+    for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
+        span, at = (bounds[side], bounds[side + 1]), (b, h, first)
+        if side == 1:
+            state = near(q, (k_, v_), state, given, shelves, at, span, site, F)
+        elif (side == 0 and F.left) or (side == 2 and F.right):
+            state = beyond(q, (k_, v_), state, given, at, span, site, F, side)
+    acc, top, total = state
+    finish(outs, lse_, at, (acc, total, top, total), site, F)
