@@ -71,8 +71,12 @@ def assert_near(found, wanted):
 
 @pytest.mark.parametrize(
     ("spec", "sides", "stream"),
-    [(GPT2, 2, "bfloat16"), (recipe("llama", kv_heads=2, **SIZES), 0, "float32")],
-    ids=["gpt2", "llama"],
+    [
+        (GPT2, 2, "bfloat16"),
+        (GPT2, 2, "float32"),
+        (recipe("llama", kv_heads=2, **SIZES), 0, "float32"),
+    ],
+    ids=["gpt2", "gpt2, 32 bits", "llama"],
 )
 def test_gradients_are_those_of_torchs_own_path(spec, sides, stream, monkeypatch):
     wanted, plain = steps(spec, monkeypatch, (), stream=stream)

@@ -1,10 +1,13 @@
 """Norms on a stream: gradients as float64 has them, by kernels, which Python runs on a CPU."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
-from anyformer.ops.norm import WIDEST, Norm, Tails, entered, takes
+from anyformer.ops.norm import WIDEST, Norm, Tails, _Entered, entered, takes
 from anyformer.ops.tiles import INSTALLED, interpreted
 
 WHERE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -84,6 +87,32 @@ def test_a_product_gets_the_type_of_autocast():
     with torch.autocast(WHERE, torch.bfloat16):
         stream, y = entered(x, None, norm, Tails())
     assert (stream.dtype, y.dtype) == (torch.float32, torch.bfloat16)
+
+
+class InVain(TorchFunctionMode):
+    """Remembers tensors that were asked for what they are already."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        found = func(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and args and found is args[0]:
+            self.asked.append(found)
+        return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("centred", [True, False])
+def test_no_output_is_asked_for_what_it_is(dtype, centred):
+    """Such an output loses its gradient where torch 2.11 compiles it."""
+    x, said, weight = drawn(3, 8, dtype=dtype), drawn(3, 8, dtype=dtype), drawn(8, dtype=dtype)
+    ctx = SimpleNamespace(save_for_backward=lambda *_: None)
+    with torch.no_grad(), InVain() as vain:
+        found = _Entered.forward(ctx, (1e-5, centred, dtype), x, said, weight, None)
+        assert x.to(dtype) is vain.asked[-1]  # that is what it hears
+    assert not any(y is asked for y in found for asked in vain.asked)
 
 
 def test_rows_that_are_too_wide_or_too_fine_are_torchs():

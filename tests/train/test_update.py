@@ -3,15 +3,20 @@
 import pytest
 import torch
 
+from anyformer.data.loader import Loader
 from anyformer.model.model import build
 from anyformer.objectives.base import Trainee
 from anyformer.ops.tiles import INSTALLED, interpreted
 from anyformer.parts.attention import Attention
+from anyformer.recipes import recipe
+from anyformer.train import step
 from anyformer.train.low import Low
 from anyformer.train.optim import Optimisers
+from anyformer.train.prepare import prepare
+from anyformer.train.ranks import alone
 from anyformer.train.step import clip
 from anyformer.train.update import Update, takes
-from tests.train.tiny import Bound, settings, spec
+from tests.train.tiny import Bound, Numbers, settings, spec
 
 WHERE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -63,6 +68,33 @@ def test_steps_are_those_of_torch(most, joined, graph):
         torch.testing.assert_close(tensor, theirs.tensors()[name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("micro", [None, 2])
+def test_a_step_learns_as_it_does_without(micro, monkeypatch):
+    """Rounding alone is different, where a step is small beside it."""
+    if not INSTALLED or not (WHERE == "cuda" or interpreted()):
+        pytest.skip("kernel: runs on a GPU, or with TRITON_INTERPRET=1")
+    given = settings(precision="bfloat16", batch=4, micro=micro, lr=1e-2)
+
+    def run(devices):
+        monkeypatch.setattr(step, "LOW", devices)
+        torch.manual_seed(0)
+        trainee = Trainee(build(spec(dropout=0.0)), Bound()).to(WHERE).train()
+        stepper = step.Stepper(alone(trainee), given, torch.device(WHERE))
+        loader = Loader(Numbers(), Bound(), 4, micro, seed=1)
+        told = [stepper.run(s, loader.step(s), 1.0, False).read() for s in range(4)]
+        return stepper, [t["loss"] for t in told], [t["norm"] for t in told]
+
+    low, losses, norms = run((WHERE,))
+    plain, wanted, wanted_norms = run(())
+    assert low.low is not None and low.update is not None
+    assert plain.low is None
+    assert losses == pytest.approx(wanted, rel=2e-3)
+    assert norms == pytest.approx(wanted_norms, rel=2e-2)
+    assert losses[-1] < losses[0]
+    for a, b in zip(low.optimisers.parameters, plain.optimisers.parameters, strict=True):
+        assert (a - b).norm() < 0.1 * given.lr * 4 * a.numel() ** 0.5
+
+
 def _gradients(trainee, low):
     ids = torch.arange(24, device=WHERE).view(2, 12) % 7
     with torch.autocast(WHERE, torch.bfloat16):
@@ -89,6 +121,29 @@ def test_copies_give_the_same_gradients(joined, monkeypatch):
     assert copied[0] == plain[0]
     for key, gradient in copied[1].items():
         torch.testing.assert_close(gradient, plain[1][key])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("stream", ["float32", "bfloat16"])
+def test_compiled_blocks_have_the_gradients_of_float32_on_a_gpu(stream):
+    """With all kernels that stand in compiled blocks, by the torch that is installed there."""
+    given = recipe("gpt2", dim=128, depth=2, heads=2, vocab=50, length=128, dropout=0.0)
+    ids = torch.arange(512, device=WHERE).view(4, 128) % 50
+
+    def gradients(compiled):
+        torch.manual_seed(0)
+        model = build(given).to(WHERE).train()
+        if compiled:
+            asked = {"precision": "bfloat16", "stream": stream, "compile": True}
+            prepare(model, settings(**asked))
+        with torch.autocast(WHERE, torch.bfloat16, enabled=compiled):
+            model(ids).logits.float().square().mean().backward()
+        return {name: p.grad for name, p in model.named_parameters()}
+
+    wanted, found = gradients(False), gradients(True)
+    for name, value in wanted.items():
+        if not name.endswith("branch.k.bias"):  # softmax doesn't see it
+            assert (found[name] - value).norm() <= 5e-2 * value.norm(), name
 
 
 def test_copies_follow_weights_that_others_change():

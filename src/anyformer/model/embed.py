@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from anyformer import spec as S
 from anyformer.errors import InputError
+from anyformer.ops import lookup
 from anyformer.ops.rotary import sinusoid
 from anyformer.parts import build
 from anyformer.parts.init import Fresh
@@ -61,7 +62,7 @@ class Embed(Fresh):
         elif isinstance(source, S.Tokens):
             weight = self.token.weight if self.token is not None else table
             assert weight is not None, "tokens of this model live in another one"
-            x = F.embedding(x, weight)
+            x = lookup.rows(x, weight)
         elif isinstance(source, S.Patches):
             x = self._patches(x, source)
         elif self.value is not None:

@@ -66,17 +66,17 @@ class _Entered(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         eps, ctx.centred, dtype = how
         stream = x.contiguous().view_as(x) if said is None else x + said
-        wide = stream.float()
+        wide = _as(torch.float32, stream)
         if ctx.centred:
             shift = None if bias is None else bias.float()
             y, mean, root = torch.native_layer_norm(wide, weight.shape, weight.float(), shift, eps)
         else:
             mean = root = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
-            y = (wide * root).to(x.dtype) * weight
+            y = _as(x.dtype, wide * root) * weight
         ctx.save_for_backward(stream, mean, root, weight)
         ctx.types = [None if b is None else b.dtype for b in (weight, bias, *tails)]
         ctx.entered, ctx.said = x.dtype, None if said is None else said.dtype
-        return stream, y.to(dtype)
+        return stream, _as(dtype, y)
 
     @staticmethod
     @once_differentiable
@@ -88,6 +88,15 @@ class _Entered(torch.autograd.Function):
         said = None if ctx.said is None else other if low != dx.dtype else dx
         found = [None if t is None else sums[i].to(t) for i, t in enumerate(ctx.types)]
         return None, dx.to(ctx.entered), said, *found
+
+
+def _as(dtype: torch.dtype, x: Tensor) -> Tensor:
+    """x in a type; as it is where it has that.
+
+    An output of a function that `to` or `float` was asked for in vain loses its gradient where
+    torch 2.11 compiles it.
+    """
+    return x if x.dtype == dtype else x.to(dtype)
 
 
 # Opaque to torch.compile, which needs to know the shapes of what it returns and nothing else.

@@ -7,8 +7,8 @@ a step is cut into pieces changes nothing but the last bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 
 from anyformer.errors import TrainError
 from anyformer.objectives.base import Batch, Result, Trainee
+from anyformer.ops import lookup
 from anyformer.train.ema import Ema
 from anyformer.train.graph import Replay, Work
 from anyformer.train.low import Low
@@ -26,6 +27,7 @@ from anyformer.train.reader import reader
 from anyformer.train.settings import Settings
 from anyformer.train.update import Update, takes
 
+LOW: tuple[str, ...] = ("cuda",)  # devices on which weights have copies in 16 bits
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -159,12 +161,21 @@ class Stepper:
     def _lowered(self) -> None:
         """On one GPU in bfloat16, copies of weights in 16 bits, and the update that writes them."""
         settings, alone = self.settings, self.spread.world * self.spread.copies == 1
-        asked = self.device.type == "cuda" and settings.precision == "bfloat16" and alone
+        asked = self.device.type in LOW and settings.precision == "bfloat16" and alone
         if self.low is None and asked and takes(self.optimisers):
             self.low = Low(self.spread.module, torch.bfloat16, settings.compile)
             self.update = Update(self.optimisers, self.low, settings.clip)
         if self.low is not None:
             self.low.fresh()
+
+    @contextmanager
+    def _lowly(self) -> Iterator[None]:
+        """Within it a pass reads the copies, and gradients of a table's rows wait for its end."""
+        if self.low is None:
+            yield
+            return
+        with self.low.read(), lookup.later():
+            yield
 
     def _zero(self) -> None:
         """Forget the gradients."""
@@ -200,7 +211,7 @@ class Stepper:
         last = turn[0] + 1 == turn[1]
         for i, piece in enumerate(pieces):
             self.spread.sync(last and i + 1 == len(pieces))
-            with nullcontext() if self.low is None else self.low.read():
+            with self._lowly():
                 carry = self._accumulate({**piece, **carry}, scales, sums)
             if self.low is not None and (len(pieces) > 1 or turn[1] > 1):
                 self.low.collect()

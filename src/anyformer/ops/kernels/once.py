@@ -176,10 +176,11 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
             by = slid(ds, shelves[1], F, False, k.dtype)
             if F.query:
                 dq = plus(by[1], some[1], plus(by[0], some[0], dq))
-                query = learned(spot[1], by, q, query, F)
-            if F.bias:
-                bias = counted(spot[0], by, bias, F)
         add(place(total_, b, h, m0), site.queries - m0, dq, F.M, F.D, F.BD)
+        if F.query:
+            query = learned(spot[1], by, q, query, F)
+        if F.bias:
+            bias = counted(spot[0], by, bias, F)
         if F.key:
             by = slid(ds, shelves[1], F, True, k.dtype)
             dk = plus(by[0], block(given.key, h, row, F), dk)
