@@ -43,14 +43,18 @@ def rows(ids: Tensor, table: Tensor) -> Tensor:
 
 
 class _Rows(torch.autograd.Function):
+    """Rows whose gradients go to a list, and not to their table."""
+
     @staticmethod
     def forward(ctx: Any, ids: Tensor, table: Tensor, kept: Kept) -> Tensor:  # type: ignore[override]
+        """As torch has them."""
         ctx.ids, ctx.table, ctx.kept = ids, table, kept
         return F.embedding(ids, table)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[None, None, None]:  # type: ignore[override]
+        """They wait."""
         ctx.kept.append((ctx.table, ctx.ids, grad))
         return None, None, None
 
