@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from anyformer import spec as S
+from anyformer.model import entered
 from anyformer.model.model import build
 from anyformer.ops import fusing
 from anyformer.ops.tiles import INSTALLED, interpreted
 from anyformer.parts import attention
+from anyformer.parts.state import Call
 from anyformer.recipes import recipe
 from anyformer.train.prepare import prepare
 from anyformer.train.settings import Settings
@@ -15,6 +17,7 @@ from anyformer.train.settings import Settings
 IDS = torch.randint(0, 50, (4, 12), generator=torch.Generator().manual_seed(0))
 SIZES = {"dim": 24, "depth": 1, "heads": 4, "vocab": 50}
 GPT2 = recipe("gpt2", length=12, dropout=0.0, **SIZES)
+LLAMA = recipe("llama", kv_heads=2, **SIZES)
 NORM, SIDES = "anyformer.norm_backward", "anyformer.sides_joined"
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor"),  # dynamo's own look
@@ -74,18 +77,57 @@ def assert_near(found, wanted):
     [
         (GPT2, 2, "bfloat16"),
         (GPT2, 2, "float32"),
-        (recipe("llama", kv_heads=2, **SIZES), 0, "float32"),
+        (LLAMA, 0, "float32"),
     ],
     ids=["gpt2", "gpt2, 32 bits", "llama"],
 )
 def test_gradients_are_those_of_torchs_own_path(spec, sides, stream, monkeypatch):
     wanted, plain = steps(spec, monkeypatch, (), stream=stream)
     found, calls = steps(spec, monkeypatch, ("cpu",), stream=stream)
-    blocks = many(calls, NORM) // 2  # two norms each
+    blocks = (many(calls, NORM) - 1) // 2  # two norms each, and the last
     assert blocks >= 1 and many(plain, "anyformer") == 0
     assert many(calls, SIDES) == (blocks if sides else 0)
     assert not any("layer_norm_backward" in call for call in calls)
     assert_near(found, wanted)
+
+
+@pytest.mark.parametrize("stream", ["bfloat16", "float32"])
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_streams_are_handed_on_from_block_to_block(name, stream, monkeypatch):
+    """What a block said last is added where the next norm reads it; the last norm has its own."""
+    spec = S.override(GPT2 if name == "gpt2" else LLAMA, "stack.depth", 3)
+    wanted, _ = steps(spec, monkeypatch, (), stream=stream)
+    found, calls = steps(spec, monkeypatch, ("cpu",), stream=stream)
+    assert many(calls, NORM) == 5  # of the first block, of the others, and the last norm
+    assert_near(found, wanted)
+
+
+HANDED = {
+    "gpt2": (GPT2, {}, True),
+    "hidden states": (GPT2, {"hidden": []}, False),
+    "a position that asks": (GPT2, {"asking": torch.zeros(1)}, False),
+    "blocks left out": (S.override(GPT2, "stack.layer_dropout", 0.5), {}, False),
+}
+
+
+@pytest.mark.parametrize("name", HANDED)
+def test_only_where_nobody_else_touches_the_stream(name):
+    spec, asks, wanted = HANDED[name]
+    stack = build(spec).train().stack
+    call = Call(length=1, positions=torch.zeros(1, 1), **asks)
+    assert not entered.hands(stack, call)  # nobody asked
+    stack.hands = True
+    assert entered.hands(stack, call) == wanted
+    stack.blocks[0].register_forward_hook(lambda *_: None)
+    assert not entered.hands(stack, call)
+
+
+def test_a_pair_is_a_stream_to_whoever_takes_it():
+    model, x = build(GPT2).eval(), torch.randn(1, 4, 24)
+    call = lambda: Call(length=4, positions=torch.arange(4)[None])
+    block, pair = model.stack.blocks[0], (x, torch.randn(1, 4, 24))
+    torch.testing.assert_close(block(pair, call(), "0"), block(sum(pair), call(), "0"))
+    torch.testing.assert_close(model.stack.ended(pair), model.stack.ended(sum(pair)))
 
 
 def test_a_bias_is_summed_by_no_other_kernel(monkeypatch):

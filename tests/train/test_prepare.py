@@ -4,10 +4,12 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 
 from anyformer import spec as S
 from anyformer.errors import SpecError
 from anyformer.model.model import build
+from anyformer.model.stack import Block
 from anyformer.recipes import recipe
 from anyformer.train.prepare import prepare
 from tests.train.tiny import LENGTH, VOCAB, settings, spec
@@ -123,3 +125,8 @@ def test_a_copy_of_a_recomputed_model_has_weights_of_its_own():
     other(ids, labels=ids).loss.backward()
     assert all(p.grad is None for p in model.parameters())
     assert all(p.grad is not None for p in other.stack.parameters())
+
+
+def test_torch_2_11_shards_blocks():
+    """It refuses lists of modules, whether they have a forward or not."""
+    assert not issubclass(Block, nn.ModuleList | nn.ModuleDict)

@@ -1,6 +1,8 @@
 """A compiled block whose streams enter norms by a kernel of ours (ops/norm.py).
 
-What a branch says is added where the next norm reads it, so that its gradient has both at hand.
+What a branch says is added where the next norm reads it, so that its gradient has both at hand. Of
+the last branch of a block that is the next block's norm, where `hands` allows it: then a stream is
+handed on as a pair, itself and what is to be added.
 """
 
 from __future__ import annotations
@@ -19,12 +21,29 @@ from anyformer.parts.feedforward import FeedForward
 from anyformer.parts.norm import LayerNorm, RMSNorm
 from anyformer.parts.residual import Add
 from anyformer.parts.state import Call
-from anyformer.parts.twin import bare, heard
+from anyformer.parts.twin import bare, heard, hooked
+from anyformer.spec import Superblocks
 
 if TYPE_CHECKING:
-    from anyformer.model.stack import Sublayer
+    from anyformer.model.stack import Stack, Sublayer
 
+Stream = Tensor | tuple[Tensor, Tensor]  # (B, N, d), or with what is to be added to it
 EXIT = {Attention: "out", FeedForward: "down"}  # the map that ends a branch
+
+
+def whole(x: Stream) -> Tensor:
+    """A stream with all that was said of it."""
+    return x[0] + x[1] if isinstance(x, tuple) else x
+
+
+def hands(stack: Stack, call: Call) -> bool:
+    """Whether nothing but blocks and the last norm touches a stream, and all of that is asked."""
+    spec, plain = stack.spec, call.hidden is None and call.asking is None
+    dropped = stack.training and spec.layer_dropout > 0
+    blank = call.keep is not None and spec.blank
+    touched = dropped or blank or stack.convolution is not None
+    once = not isinstance(spec.schedule, Superblocks)
+    return stack.hands and plain and once and not touched and not any(map(hooked, stack.blocks))
 
 
 def fits(sublayers: Iterable[nn.Module], x: Tensor, call: Call) -> bool:
@@ -38,9 +57,10 @@ def fits(sublayers: Iterable[nn.Module], x: Tensor, call: Call) -> bool:
     return alone and all(map(_plain, sublayers))
 
 
-def run(sublayers: Iterable[Any], x: Tensor, call: Call, path: str) -> Tensor:
+def run(sublayers: Iterable[Any], stream: Stream, call: Call, path: str) -> Stream:
     """The stream (B, N, d) after such sublayers."""
-    listed, said, before = [*sublayers], None, None
+    listed, before = [*sublayers], None
+    x, said = stream if isinstance(stream, tuple) else (stream, None)
     for j, sublayer in enumerate(listed):
         exit = _exit(sublayer)
         bias = None if exit is None else exit.bias
@@ -48,7 +68,17 @@ def run(sublayers: Iterable[Any], x: Tensor, call: Call, path: str) -> Tensor:
         x, y = entered(x, said, _norm(sublayer.used[1]), Tails(before, behind))
         said = sublayer.said(y, _settled(sublayer, exit, call), f"{path}.{j}")
         before = bias
-    return x if said is None else x + said
+    if said is None or call.hands:
+        return x if said is None else (x, said)
+    return x + said
+
+
+def last(norm: nn.Module, stream: tuple[Tensor, Tensor]) -> Tensor:
+    """The last norm of a stream, in a product's type where the kernel is for it."""
+    asked = fusing.asked("norm", stream[0]) and takes(stream[0]) and not heard(norm)
+    if not asked or not isinstance(norm, LayerNorm | RMSNorm):
+        return norm(whole(stream))
+    return entered(*stream, _norm(norm), Tails())[1]
 
 
 def _plain(sublayer: Any) -> bool:

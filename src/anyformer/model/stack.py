@@ -92,13 +92,14 @@ class Sublayer(nn.Module):
         return norm(x) if norm is not None and self.place == "post" else x
 
 
-class Block(nn.ModuleList):
+class Block(nn.Sequential):
     """Sublayers that run one after another: the unit of sharing, sharding and compiling."""
 
-    def forward(self, x: Tensor, call: Call, path: str) -> Tensor:
-        """x (B, N, d) -> (B, N, d); path names the application."""
-        if entered.fits(self, x, call):
+    def forward(self, x: entered.Stream, call: Call, path: str) -> Any:  # type: ignore[override]
+        """x (B, N, d) -> (B, N, d), where the call hands streams on as pairs; path: which turn."""
+        if entered.fits(self, x[0] if isinstance(x, tuple) else x, call):
             return entered.run(self, x, call, path)
+        x = entered.whole(x)
         for j, sublayer in enumerate(self):
             x = sublayer(x, call, f"{path}.{j}")
         return x
@@ -123,7 +124,7 @@ class Stack(nn.Module):
         for i, (block, lender) in enumerate(zip(plan.blocks, plan.lenders, strict=True)):
             lent: Any = (None,) * len(block) if lender == i else self.blocks[lender]
             pairs, lora = zip(block, lent, strict=True), plan.loras[i]
-            self.blocks.append(Block(Sublayer(s, dim, spec.own, by, lora) for s, by in pairs))
+            self.blocks.append(Block(*(Sublayer(s, dim, spec.own, by, lora) for s, by in pairs)))
         self.closing = nn.ModuleList(build(norm, dim) for norm in closing(spec))
         self.span = spec.schedule.span if isinstance(spec.schedule, S.Superblocks) else spec.depth
         sizes = _position_sizes(plan.blocks, dim)
@@ -142,6 +143,7 @@ class Stack(nn.Module):
         assert loop is None or isinstance(loop, Loop)
         self.loop = loop
         self.norm = build(spec.final_norm, dim) if spec.final_norm is not None else None
+        self.hands, self.last = False, entered.last  # as train.prepare sets them
         self.out = nn.Linear(dim, spec.out, bias=False) if spec.out is not None else None
 
     def forward(self, x: Tensor, call: Call) -> Tensor:
@@ -154,40 +156,52 @@ class Stack(nn.Module):
             apart = self.distances
             call.distances = call.once((apart, *span), lambda: apart(*span))
         if self.loop is not None and self.plan is not None:
-            x = run_loop(self, self.loop, self.plan, x, call)
-        else:
-            x = run_reversible(self, x, call) if self.spec.reversible else self._run(x, call)
-        return self.ended(x)
+            return self.ended(run_loop(self, self.loop, self.plan, x, call))
+        run = run_reversible if self.spec.reversible else Stack._run
+        return self.ended(run(self, x, call))
 
-    def ended(self, x: Tensor) -> Tensor:
+    def ended(self, x: entered.Stream) -> Tensor:
         """The stream (B, N, d) behind the last norm and the map to another width."""
-        x = x if self.norm is None else self.norm(x)
-        return x if self.out is None else self.out(x)
+        if isinstance(x, tuple) and self.norm is not None:
+            y = self.last(self.norm, x)
+        else:
+            y = entered.whole(x) if self.norm is None else self.norm(x)
+        return y if self.out is None else self.out(y)
 
-    def _run(self, x: Tensor, call: Call) -> Tensor:
+    def _run(self, x: Tensor, call: Call) -> entered.Stream:
+        if entered.hands(self, call):
+            return self._handed(x, call)
         rate = self.spec.layer_dropout if self.training else 0.0
-        x = below = entered = self.blank(x, call)
+        x = below = into = self.blank(x, call)
         for i, b in enumerate(self.schedule):
             if call.hidden is not None:
                 call.hidden.append(x)
             block = self.blocks[b]
             assert isinstance(block, Block)
-            entered = x if i % self.span == 0 else entered
+            into = x if i % self.span == 0 else into
             if call.asking is not None and i + 1 == len(self.schedule):
-                return self.closed(self._asked(x, call, block, i), entered, i + 1)
+                return self.closed(self._asked(x, call, block, i), into, i + 1)
             skipped = rate > 0 and torch.rand(()).item() < rate
             x = block.skip(x, call, str(i)) if skipped else block(x, call, str(i))
             if i == 0 and self.convolution is not None:
                 x = self.convolution(x, below, call)
-            x = self.blank(self.closed(x, entered, i + 1), call)
+            x = self.blank(self.closed(x, into, i + 1), call)
         return x
 
-    def closed(self, x: Tensor, entered: Tensor, done: int) -> Tensor:
+    def _handed(self, x: entered.Stream, call: Call) -> entered.Stream:
+        """The same where blocks alone touch the stream, which is handed on as they leave it."""
+        call.hands = True
+        for i, b in enumerate(self.schedule):
+            x = self.blocks[b](x, call, str(i))
+        call.hands = False
+        return x
+
+    def closed(self, x: Tensor, into: Tensor, done: int) -> Tensor:
         """x where a superblock ends: with what entered it and normed, as the spec asks."""
         schedule = self.spec.schedule
         if done % self.span or not isinstance(schedule, S.Superblocks):
             return x
-        x = x + entered if schedule.around else x
+        x = x + into if schedule.around else x
         at = 0 if schedule.one_norm else done // self.span - 1
         return self.closing[at](x) if self.closing else x
 

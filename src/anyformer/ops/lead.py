@@ -58,8 +58,8 @@ class _Lead(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         *given, out, lse = ctx.saved_tensors
-        given += [out, lse, alike(grad, out)]
-        return None, None, *run_backward(given, ctx.scale, ctx.first)
+        found = run_backward([*given, out, lse, alike(grad, out)], ctx.scale, ctx.first)
+        return None, None, *found
 
 
 @torch.library.custom_op("anyformer::lead_forward", mutates_args=())

@@ -90,6 +90,7 @@ class Call:
     waves: dict[tuple, tuple[Tensor, Tensor]] = field(default_factory=dict)  # of decoding, too
     weights: list[Tensor] | None = None  # attention weights, where asked for
     hidden: list[Tensor] | None = None  # the stream before each block, where asked for
+    hands: bool = False  # blocks hand on what they said last, and the next one adds it
 
     @property
     def start(self) -> int:

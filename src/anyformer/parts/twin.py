@@ -23,12 +23,16 @@ def called(kind: type[nn.Module]) -> type[nn.Module]:
 LEAN = called(nn.Linear)
 
 
+def hooked(module: nn.Module) -> bool:
+    """Whether somebody listens to a module."""
+    hooks = (module._forward_hooks, module._forward_pre_hooks)
+    return any(hooks) or any((module._backward_hooks, module._backward_pre_hooks))
+
+
 def heard(module: nn.Module) -> bool:
     """Whether calling a module does more than its class's forward."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks)
-    back = (module._backward_hooks, module._backward_pre_hooks)
     own = "forward" in module.__dict__ or module._compiled_call_impl is not None
-    return own or any(hooks) or any(back) or type(module).__call__ is not nn.Module.__call__
+    return own or hooked(module) or type(module).__call__ is not nn.Module.__call__
 
 
 def bare(map: nn.Module) -> bool:

@@ -11,6 +11,7 @@ from typing import final
 from torch import Tensor, nn
 
 from anyformer import spec as S
+from anyformer.model.entered import Stream, whole
 from anyformer.model.model import Model
 from anyformer.model.stack import Block
 from anyformer.parts.state import Call
@@ -23,8 +24,9 @@ FREE = ("heads", "kv_heads", "head_dim", "bias", "k_bias", "out_bias", "scale", 
 class First(Block):
     """A block that is asked about the first position; its keys and values are those of all."""
 
-    def forward(self, x: Tensor, call: Call, path: str) -> Tensor:
+    def forward(self, x: Stream, call: Call, path: str) -> Tensor:
         """x (B, N, d) -> (B, 1, d)."""
+        x = whole(x)
         asked = replace(call, length=1, source=x, masks={}, plans={})
         return super().forward(x[:, :1], asked, path)
 
@@ -35,7 +37,7 @@ def narrowed(model: Model) -> Model:
         return model
     stack, last = model.stack, model.stack.blocks[-1]
     assert isinstance(last, Block)
-    blocks = nn.ModuleList([*list(stack.blocks)[:-1], First(last)])
+    blocks = nn.ModuleList([*list(stack.blocks)[:-1], First(*last)])
     return copied(model, stack=copied(stack, blocks=blocks))
 
 

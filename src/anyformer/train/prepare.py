@@ -21,7 +21,7 @@ from anyformer.parts.state import Call
 from anyformer.train import float8, ranks
 from anyformer.train.settings import Settings
 
-Forward = Callable[[Block, Tensor, Call, str], Tensor]
+Forward = Callable[[Block, Any, Call, str], Any]
 
 
 def prepare(module: nn.Module, settings: Settings) -> None:
@@ -41,6 +41,8 @@ def prepare(module: nn.Module, settings: Settings) -> None:
     trained = [b for b in blocks if any(p.requires_grad for p in b.parameters())]
     for block in blocks if settings.compile else ():
         _replace(block, _compiled(block))
+    for stack in stacks if settings.compile and not settings.recompute else ():
+        stack.hands, stack.last = True, torch.compile(stack.last)
     for block in trained if settings.recompute else ():
         _replace(block, _recomputed(block.forward.__func__))
     for block in blocks if settings.stream == "bfloat16" else ():
@@ -65,7 +67,7 @@ def _compiled(block: Block) -> Forward:
     compiled: Any = torch.compile(block.forward.__func__)
     fixed = any(isinstance(m, BlockSparse) for m in block.modules())  # drawn by application
 
-    def forward(self: Block, x: Tensor, call: Call, path: str) -> Tensor:
+    def forward(self: Block, x: Any, call: Call, path: str) -> Any:
         alike = not fixed and call.past is None and call.following is None
         return compiled(self, x, call, "0" if alike else path)
 
@@ -100,8 +102,10 @@ def _rounded(inner: Forward) -> Forward:
     graph for all.
     """
 
-    def forward(self: Block, x: Tensor, call: Call, path: str) -> Tensor:
-        mixed = torch.is_autocast_enabled(x.device.type)
-        return inner(self, x.to(torch.bfloat16) if mixed else x, call, path)
+    def forward(self: Block, x: Any, call: Call, path: str) -> Any:
+        first, *said = x if isinstance(x, tuple) else (x,)
+        if torch.is_autocast_enabled(first.device.type):
+            first = first.to(torch.bfloat16)
+        return inner(self, (first, *said) if said else first, call, path)
 
     return forward
