@@ -29,13 +29,14 @@ trap 'kill $(jobs -p) 2>/dev/null' EXIT
 
 for part in "$@"; do
     case $part in
-        smoke) tests tests/ops/test_{entry,rows,step,entropy,far,gelu,lead,talking,tiles,sparse,fastest,float8}.py tests/generate/test_{opening,fused}.py ;;
+        smoke) tests tests/ops/test_{entry,rows,step,entropy,far,gelu,lead,norm,lookup,shelf,talking,tiles,sparse,fastest,float8}.py tests/train/test_update.py tests/generate/test_{opening,fused}.py ;;
         tests) tests tests/ops tests/generate/test_static.py tests/generate/test_fused.py ;;
         rows) bench rows ;;
         decode) bench decode --rounds 3 --only gpt-2-1 gpt-2-64 llama-shaped-1 ;;
         kernels) bench kernels ;;
         entropy) bench entropy --rounds 5 ;;
         families) bench families --rounds 3 --only gpt2 bert deberta-v3 t5 ;;
+        parts) bench parts --lengths 1024 8192 --only shelves Transformer-XL DeBERTa Shaw ;;
         switches) bench switches --rounds 5 ;;
         memory) bench memory ;;
         doctor) said doctor && "$python" -m anyformer doctor --length 8192 ;;

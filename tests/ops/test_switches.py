@@ -127,3 +127,17 @@ def test_tuning_tells_what_does_not_run() -> None:
     ms, why = tune.spent(one, a_place(dtype=torch.float64), 1)
     assert ms == float("inf")
     assert "tiles" in why
+
+
+def test_near_vectors_beside_far_keys_have_a_row_on_shelves(monkeypatch):
+    pytest.importorskip("triton")
+    place = Place("cpu", torch.float16, 1, 80, 1)
+    rows = {one.name: one for one in contestants(place, ("shelves",))}
+    assert {"Shaw, shelves", "Shaw, far on shelves"} <= rows.keys()
+    assert "T5 bias, far on shelves" not in rows  # it has no vectors
+    seen = []
+    monkeypatch.setattr(module, "attend", lambda q, *_: seen.append(module.far.SHELVES) or q)
+    for name in ("Shaw, shelves", "Shaw, far on shelves"):
+        run, _ = module.attention(place, rows[name])
+        run(*place.inputs())
+    assert seen == [False, True]
