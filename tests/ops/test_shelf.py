@@ -26,6 +26,19 @@ GPU_CASES = {
     "DeBERTa": replace(WIDE, terms="query key", queries=700),
     "all": replace(WIDE, terms="bias query key", reach=(-100, 90), causal=False, pads="left"),
     "long": replace(WIDE, terms="bias query key", queries=2049, reach=(-150, 0)),
+    "window": Case(
+        (4, 2),
+        700,
+        20,
+        13,
+        size=(64, 64),
+        terms="bias query key",
+        causal=True,
+        window=170,
+        pads="r",
+        reach=(-90, 3),
+    ),
+    "keys": Case((2, 2), 300, size=(32, 64), terms="bias key", reach=(-20, 20)),
     "narrow": replace(WIDE, terms="query key", reach=(-30, 30), size=(40, 24), width=32),
 }
 SHELVED = {

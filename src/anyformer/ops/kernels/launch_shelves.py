@@ -14,7 +14,7 @@ from anyformer.ops.kernels.tile import Form, Site, View
 
 FORWARD = Size(64, 64, 4, 2)  # four warps have 16 of 64 rows each: then a shelf is theirs alone
 BACKWARD = Size(64, 64, 4, 1)
-SHARES, ROOM = 4, 64 << 20  # sums of a table that programs share out, and the bytes of all
+SHARES, ROOM = 4, 64 << 20  # copies of a table's sums, and bytes: programs add to one in turn
 
 
 def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
@@ -100,7 +100,7 @@ def _slabs(work: Work, pad: int) -> list[Tensor]:
     wide = [1, *(t.shape[-1] for t in work.tables[1:])]
     rows = [t.shape[1] + 2 * pad if t.numel() else 1 for t in work.tables]
     bytes = max(4 * heads * n * w for n, w in zip(rows, wide, strict=True))
-    shares = max(1, min(SHARES, work.q.shape[0], ROOM // bytes))
+    shares = max(1, min(SHARES, ROOM // bytes))
     zeros = lambda n, w: work.q.new_zeros(shares, heads, n, w, dtype=torch.float32)
     return [zeros(n, w) for n, w in zip(rows, wide, strict=True)]
 

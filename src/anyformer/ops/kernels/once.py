@@ -245,7 +245,8 @@ def once(q_, pair, grads, made, sums, given, site, F: tl.constexpr):
     dk_, dv_ = made
     first, bg = tl.program_id(0) * F.N, tl.program_id(1)
     b, g = bg // (site.heads // site.group), bg % (site.heads // site.group)
-    left, share = site.keys - first, b % sums[2]
+    left = site.keys - first
+    share = (tl.program_id(0) + b) % sums[2]  # programs that run together add apart
     shelves = shelf(given.scratch, 0, NUMBERS), cleared(given.scratch)
     k = rows(k_, place(k_, b, g, first), left, F.N, F.D, F.BD)
     v = rows(v_, place(v_, b, g, first), left, F.N, F.E, F.BE)
