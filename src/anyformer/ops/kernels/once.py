@@ -15,7 +15,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.keys import query_range
+from anyformer.ops.kernels.keys import asked, query_range
 from anyformer.ops.kernels.merge import early, late
 from anyformer.ops.kernels.queries import row_stats
 from anyformer.ops.kernels.shelf import (
@@ -110,17 +110,6 @@ def spots(slabs, share, h, row):
 
 
 @triton.jit
-def asked(q_, grads, b, h, m0, site, F: tl.constexpr):
-    """q (M, BD), grad (M, BE), lse and delta (M,) of a tile of queries."""
-    m, left = tl.arange(0, F.M), site.queries - m0
-    q = rows(q_, place(q_, b, h, m0), left, F.M, F.D, F.BD)
-    grad = rows(grads[0], place(grads[0], b, h, m0), left, F.M, F.E, F.BE)
-    lse = tl.load(place(grads[2], b, h, m0) + m, mask=m < left, other=float("inf"))
-    delta = tl.load(place(grads[3], b, h, m0) + m, mask=m < left, other=0.0)
-    return q, grad, lse, delta
-
-
-@triton.jit
 def score_grad(s, mine, v, site):
     """The weights of scores s (M, N) in 16 bits, and their gradient; mine: grad, lse and delta."""
     grad, lse, delta = mine
@@ -159,7 +148,7 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
     bias, query, key = tl.full((F.N, ONES), 0.0, tl.float32), none, none
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         m0 = t * F.M
-        q, grad, lse, delta = asked(q_, grads, b, h, m0, site, F)
+        q, grad, lse, delta, _ = asked(q_, grads, given, (b, h, m0), site, F)
         far = least(m0, first, site, F)
         row, some = row_of(far, site, F), (0, 0)
         if F.query:
@@ -210,7 +199,7 @@ def beyond(parts, pair, sums, given, at, span, site, F: tl.constexpr, SIDE: tl.c
     ones = tl.full((F.M, ONES), 1.0, tl.float32).to(k.dtype)
     for t in tl.range(span[0], span[1], num_stages=F.stages[0]):
         m0 = t * F.M
-        q, grad, lse, delta = asked(q_, grads, b, h, m0, site, F)
+        q, grad, lse, delta, _ = asked(q_, grads, given, (b, h, m0), site, F)
         far = least(m0, first, site, F)
         s = far_score(q, k, given, h, site, F, SIDE)
         s = seen(s, steps(far, F, False), far, first, keep, site, F, False)
