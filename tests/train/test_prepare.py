@@ -130,3 +130,35 @@ def test_a_copy_of_a_recomputed_model_has_weights_of_its_own():
 def test_torch_2_11_shards_blocks():
     """It refuses lists of modules, whether they have a forward or not."""
     assert not issubclass(Block, nn.ModuleList | nn.ModuleDict)
+
+
+COMPILED = {
+    "gpt2": {},
+    "gpt3": {},  # a window in every other block
+    "modernbert": {},
+    "encoder": {},
+    "deberta-v3": {},
+    "llama": {"kv_heads": 2},
+}
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # dynamo's own look
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiled_blocks_have_the_gradients_of_others(name, monkeypatch):
+    """With padding, whose mask every block reads."""
+    plain = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda f: plain(f, backend="aot_eager"))
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    sizes = {"dim": 16, "depth": 3, "heads": 4, "vocab": 30}
+    model = build(recipe(name, **sizes, **COMPILED[name])).eval()  # without dropout
+    other, ids = copy.deepcopy(model), torch.arange(24).view(2, 12) % 30
+    keep = torch.ones(2, 12, dtype=torch.bool)
+    keep[1, 9:] = False
+    prepare(other, settings(compile=True))
+    for one in (model, other):
+        one(ids, attention_mask=keep).logits[keep].square().mean().backward()
+    for (key, p), q in zip(model.named_parameters(), other.parameters(), strict=True):
+        if p.grad is not None:
+            torch.testing.assert_close(q.grad, p.grad, rtol=1e-4, atol=1e-6, msg=key)

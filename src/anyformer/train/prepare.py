@@ -16,7 +16,9 @@ from torch.utils.checkpoint import checkpoint
 
 from anyformer.errors import SpecError
 from anyformer.model.stack import Block, Stack
+from anyformer.parts.attention import Attention
 from anyformer.parts.blocks import BlockSparse
+from anyformer.parts.fixed import Fixed
 from anyformer.parts.state import Call
 from anyformer.train import float8, ranks
 from anyformer.train.settings import Settings
@@ -63,11 +65,19 @@ def _replace(block: Block, forward: Forward) -> None:
 
 
 def _compiled(block: Block) -> Forward:
-    """The block compiled; where an application is like the next, they share one graph."""
+    """The block compiled; where an application is like the next, they share one graph.
+
+    Masks are made before: one that torch 2.11 makes while it compiles has no fields for whoever
+    comes next, and the first block would have a graph of its own.
+    """
     compiled: Any = torch.compile(block.forward.__func__)
+    looks = [m for m in block.modules() if isinstance(m, Attention) and m.blocks is None]
+    masks = {(m.spec.causal, m.spec.window, m.spec.cross) for m in looks}
     fixed = any(isinstance(m, BlockSparse) for m in block.modules())  # drawn by application
 
     def forward(self: Block, x: Any, call: Call, path: str) -> Any:
+        for mask in () if isinstance(call.past, Fixed) else masks:
+            call.mask(*mask)
         alike = not fixed and call.past is None and call.following is None
         return compiled(self, x, call, "0" if alike else path)
 
