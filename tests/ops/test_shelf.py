@@ -12,7 +12,7 @@ import torch
 
 from anyformer.errors import BackendError
 from anyformer.ops.attend import attend, choose
-from anyformer.ops.mask import Causal
+from anyformer.ops.mask import Causal, Padding
 from anyformer.ops.plan import Plan
 from anyformer.ops.relative import Relative
 from tests.ops.test_tiles import CASES
@@ -118,6 +118,19 @@ def test_a_bias_of_many_digits_keeps_them() -> None:
     assert max(gaps(case, "shelves", given).values()) < 1e-2
 
 
+def test_rows_without_a_key_give_zeros_and_no_gradient() -> None:
+    q, k, v = (torch.randn(2, 2, 20, 8, device=WHERE).half().requires_grad_() for _ in range(3))
+    keep = torch.ones(2, 20, dtype=torch.bool, device=WHERE)
+    keep[0] = False
+    terms = Relative(
+        -3, 3, query=torch.randn(2, 7, 8, device=WHERE), key=torch.randn(2, 7, 8, device=WHERE)
+    )
+    out = attend(q, k, v, Plan(0.5, Padding(keep), terms), "shelves")
+    found = torch.autograd.grad(out.sum(), (q, k, v))
+    assert (out[0] == 0).all() and (out[1] != 0).any()
+    assert all((g[0] == 0).all() and g.isfinite().all() and (g[1] != 0).any() for g in found)
+
+
 def test_a_large_score_stays_a_number() -> None:
     case = replace(CASES["Shaw"], dtype=torch.bfloat16)
     given = {n: t.to(case.dtype) for n, t in case.tensors().items()}
@@ -163,7 +176,7 @@ import re, torch
 from benchmarks.compiled import caught
 from anyformer.ops import shelves, tiles
 from anyformer.ops.plan import Plan
-from anyformer.ops.mask import Causal
+from anyformer.ops.mask import Causal, Padding
 from anyformer.ops.relative import Relative
 given = [torch.randn(1, 1, 128, 64, dtype=torch.bfloat16).requires_grad_() for _ in range(3)]
 table = Relative(-127, 0, torch.randn(1, 128), torch.randn(1, 128, 64))
