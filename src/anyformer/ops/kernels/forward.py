@@ -56,7 +56,7 @@ def begun(extra, b, h, first, site, F: tl.constexpr):
     acc = tl.full((F.M, F.BE), 0.0, tl.float32)
     top = tl.full((F.M,), float("-inf"), tl.float32)
     total = tl.full((F.M,), 0.0, tl.float32)
-    more, bound = total, bounds_of(extra, b, h, first, site.queries - first, F)
+    more, bound = total, bounds_of(extra[4], b, h, first, site.queries - first, F)
     if F.weigh == ENTMAX:
         more = tl.full((F.M, F.BE), 0.0, tl.float32)
         m = tl.arange(0, F.M)
@@ -86,7 +86,7 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
             s = dot(q, tl.trans(k)) * (site.scale * LOG2E)
             s = tl.where((j + n < site.lead)[None, :], s, float("-inf"))
             state = softer(state, s, v, bound, F)
-    bounds = key_range(first, reach(extra, b, h, site, F), site, F)
+    bounds = key_range(first, reach(extra[6], extra[5], b, h, site, F), site, F)
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
         if side == 1 or (side == 0 and F.left) or (side == 2 and F.right):
             if side != 1:

@@ -54,7 +54,7 @@ def query_range(first, reach, site, F: tl.constexpr):
 
 
 @triton.jit
-def asked(q_, grads, extra, at, site, F: tl.constexpr):
+def asked(q_, grads, bound_, at, site, F: tl.constexpr):
     """q (M, BD), grad (M, BE), lse, delta and bound (M,) of a tile of queries."""
     b, h, first = at
     m, left = tl.arange(0, F.M), site.queries - first
@@ -62,7 +62,7 @@ def asked(q_, grads, extra, at, site, F: tl.constexpr):
     grad = rows(grads[0], place(grads[0], b, h, first), left, F.M, F.E, F.BE)
     lse = tl.load(place(grads[2], b, h, first) + m, mask=m < left, other=float("inf"))
     delta = tl.load(place(grads[3], b, h, first) + m, mask=m < left, other=0.0)
-    return q, grad, lse, delta, bounds_of(extra, b, h, first, left, F)
+    return q, grad, lse, delta, bounds_of(bound_, b, h, first, left, F)
 
 
 @triton.jit
@@ -77,7 +77,7 @@ def lead_keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
     for i in range(0, site.group):
         for m0 in range(0, site.queries, F.M):
             at = (b, g * site.group + i, m0)
-            q, grad, lse, delta, bound = asked(q_, grads, extra, at, site, F)
+            q, grad, lse, delta, bound = asked(q_, grads, extra[4], at, site, F)
             s = dot(k, tl.trans(q)) * (site.scale * LOG2E)
             dp = dot(v, tl.trans(grad))
             p, steep = weights(s, lse[None, :], bound[None, :], F)
@@ -114,7 +114,7 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
     undo = 1 / site.scale  # what comes from the table isn't scaled, as all of dk is at the end
     for i in range(0, site.group):
         h = g * site.group + i
-        bounds = query_range(first, reach(extra, b, h, site, F), site, F)
+        bounds = query_range(first, reach(extra[6], extra[5], b, h, site, F), site, F)
         below = tl.full((F.N,), 0.0, tl.float32)
         above = tl.full((F.N,), 0.0, tl.float32)
         for side in tl.static_range(3):  # beyond the high end, between, beyond the low end
@@ -124,7 +124,7 @@ def keys(q_, k_, v_, grads, dk_, dv_, extra, site, F: tl.constexpr):
                 ours = far_key(k, extra, h, row, F)
                 for t in tl.range(bounds[side], bounds[side + 1], num_stages=F.stages[side]):
                     m0 = t * F.M
-                    q, grad, lse, delta, bound = asked(q_, grads, extra, (b, h, m0), site, F)
+                    q, grad, lse, delta, bound = asked(q_, grads, extra[4], (b, h, m0), site, F)
                     least = first - m0 - site.start - F.M + 1
                     away = steps(least, F, True)
                     if side == 1 and F.lean:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.tile import LOG2E, place, rows
+from anyformer.ops.kernels.tile import LOG2E, head, place, rows
 
 FAINT = tl.constexpr(28.0)  # below 2 to the minus this, and the number of scores, nothing counts
 ENDLESS = tl.constexpr(1 << 30)  # further than any key
@@ -44,13 +44,16 @@ def norms(q_, k_, found_, site, each, S: tl.constexpr):
 
 
 @triton.jit
-def reach(extra, b, h, site, F: tl.constexpr):
-    """The distance from which on no key of a head weighs anything; F.parts 0: there is none."""
+def reach(norms_, slope_, b, h, site, F: tl.constexpr):
+    """The distance from which on no key of a head weighs anything; F.parts 0: there is none.
+
+    norms_ as `norms` leaves them, (B, H, 2, F.parts).
+    """
     if F.parts:
-        at = place(extra[6], b, h, 0) + tl.arange(0, F.parts)
-        q, k = tl.max(tl.load(at), 0), tl.max(tl.load(at + extra[6].n), 0)
+        at = head(norms_, b, h) + tl.arange(0, F.parts)
+        q, k = tl.max(tl.load(at), 0), tl.max(tl.load(at + F.parts), 0)
         most = 2 * site.scale * LOG2E * tl.sqrt(q * k)
-        slope = tl.load(extra[5].at + h)  # in units of log 2
+        slope = tl.load(slope_.at + h)  # in units of log 2
         faint = FAINT + 2 * tl.log2(tl.cast(site.keys, tl.float32))
         far = (tl.abs(most) + faint) / tl.where(slope > 0, slope, 1.0)
         sure = (slope > 0) & (far < ENDLESS)  # not where a number is NaN or infinite

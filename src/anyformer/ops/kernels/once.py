@@ -148,7 +148,7 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
     bias, query, key = tl.full((F.N, ONES), 0.0, tl.float32), none, none
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         m0 = t * F.M
-        q, grad, lse, delta, _ = asked(q_, grads, given, (b, h, m0), site, F)
+        q, grad, lse, delta, _ = asked(q_, grads, given.keep, (b, h, m0), site, F)
         far = least(m0, first, site, F)
         row, some = row_of(far, site, F), (0, 0)
         if F.query:
@@ -199,7 +199,7 @@ def beyond(parts, pair, sums, given, at, span, site, F: tl.constexpr, SIDE: tl.c
     ones = tl.full((F.M, ONES), 1.0, tl.float32).to(k.dtype)
     for t in tl.range(span[0], span[1], num_stages=F.stages[0]):
         m0 = t * F.M
-        q, grad, lse, delta, _ = asked(q_, grads, given, (b, h, m0), site, F)
+        q, grad, lse, delta, _ = asked(q_, grads, given.keep, (b, h, m0), site, F)
         far = least(m0, first, site, F)
         s = far_score(q, k, given, h, site, F, SIDE)
         s = seen(s, steps(far, F, False), far, first, keep, site, F, False)

@@ -121,7 +121,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
     n = tl.arange(0, F.N)
     q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
     grad, lse, delta = row_stats(grads, b, h, first, site, F)
-    stats = (lse, delta, bounds_of(extra, b, h, first, site.queries - first, F))
+    stats = (lse, delta, bounds_of(extra[4], b, h, first, site.queries - first, F))
     keep = extra[3].at + tl.cast(b, tl.int64) * extra[3].b
     acc = tl.full((F.M, F.BD), 0.0, tl.float32)
     below = tl.full((F.M,), 0.0, tl.float32)
@@ -130,7 +130,7 @@ def queries(q_, k_, v_, grads, dq_, extra, site, F: tl.constexpr, LEAD: tl.const
     if LEAD:
         acc, fall = lead_part(q, grad, stats, fall, k_, v_, (b, g), site, F)
     undo = 1 / site.scale  # what comes from the table isn't scaled, as all of dq is at the end
-    bounds = key_range(first, reach(extra, b, h, site, F), site, F)
+    bounds = key_range(first, reach(extra[6], extra[5], b, h, site, F), site, F)
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
         if side == 1 or (side == 0 and F.left) or (side == 2 and F.right):
             if side != 1:

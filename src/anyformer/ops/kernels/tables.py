@@ -37,7 +37,7 @@ def tables(given, grads, slabs, extra, least_shift, batch, site, F: tl.constexpr
     for step in range(share * each, tl.minimum(work, share * each + each)):
         b, m0 = step // count, (begin + step % count) * F.M
         p0 = m0 + shift * F.M
-        q, grad, lse, delta, bound = asked(q_, grads, extra, (b, h, m0), site, F)
+        q, grad, lse, delta, bound = asked(q_, grads, extra[4], (b, h, m0), site, F)
         j = site.lead + p0
         k = rows(k_, place(k_, b, h // site.group, j), site.keys - p0, F.N, F.D, F.BD)
         v = rows(v_, place(v_, b, h // site.group, j), site.keys - p0, F.N, F.E, F.BE)

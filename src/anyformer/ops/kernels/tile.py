@@ -86,6 +86,15 @@ def place(x, b, h, n):
 
 
 @triton.jit
+def head(x, b, h):
+    """The address of a head whose numbers lie close.
+
+    Triton 3.6 forgets in a loop that a stride is 1, so it isn't asked for.
+    """
+    return x.at + tl.cast(b, tl.int64) * x.b + tl.cast(h, tl.int64) * x.h
+
+
+@triton.jit
 def rows(x, at, count, SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
     """SIZE rows from an address on, (SIZE, BLOCK); what is beyond the count or the width is 0."""
     n, d = tl.arange(0, SIZE), tl.arange(0, BLOCK)
@@ -270,11 +279,11 @@ def key_range(first, reach, site, F: tl.constexpr):
 
 
 @triton.jit
-def bounds_of(extra, b, h, first, left, F: tl.constexpr):
+def bounds_of(bound_, b, h, first, left, F: tl.constexpr):
     """The bounds of a tile of queries (M,), below which scores weigh nothing; no bounds: 0."""
     m = tl.arange(0, F.M)
     if F.weigh == TOP:
-        bound = tl.load(place(extra[4], b, h, first) + m, mask=m < left, other=float("inf"))
+        bound = tl.load(head(bound_, b, h) + first + m, mask=m < left, other=float("inf"))
     else:
         bound = tl.full((F.M,), 0.0, tl.float32)
     return bound
