@@ -64,7 +64,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def tiles(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from anyformer.ops.kernels import launch, launch_shelves
 
-    for name in ("FORWARD", "BACKWARD"):
+    for name in ("FORWARD", "QUERIES", "KEYS"):
         monkeypatch.setattr(launch_shelves, name, launch.Size(size, size, 4, 1))
 
 
@@ -198,12 +198,14 @@ def test_a_warp_has_its_rows_to_itself() -> None:
         [sys.executable, "-c", LAYOUTS], capture_output=True, text=True, env=env, check=False
     )
     assert not done.returncode, done.stderr[-2000:]
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("shelved", "once"))]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("shelved")]
     within = [line for line in lines if "warpsPerCTA = [4, 1]" in line and "nvidia_mma" in line]
-    assert {line.split()[0] for line in within} == {"shelved", "once"}
+    assert {line.split()[0] for line in within} == {"shelved", "shelved_queries", "shelved_keys"}
     outside = [line for line in lines if line not in within]
-    assert all(line.startswith("once") for line in outside), outside  # what is cleared at first
-    assert len(outside) <= 3, outside
+    moved = "sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]"
+    left = [line.split()[0] for line in outside if moved not in line]
+    assert len(outside) == len(left) + 2, outside  # forwards, and for queries
+    assert left == ["shelved_queries"], outside  # what is left over, for which all wait
 
 
 def test_a_kernel_with_a_shelf_is_asked_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,10 +229,10 @@ def test_a_kernel_with_a_shelf_is_asked_for_more(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(launch_shelf, "driver", Driver)
     launch_shelf.widen(None, 1, "another")
     assert not asked
-    launch_shelf.widen(None, 1, "once", {}, "")
+    launch_shelf.widen(None, 1, "shelved_keys", {}, "")
     assert asked == [(launch_shelf.DYNAMIC, launch_shelf.ASKED)]
-    with pytest.raises(RuntimeError, match="answers 1 when asked for memory of 'once'"):
-        launch_shelf.checked(1, "once")
+    with pytest.raises(RuntimeError, match="answers 1 when asked for memory of 'it'"):
+        launch_shelf.checked(1, "it")
 
 
 @pytest.mark.gpu

@@ -2,13 +2,13 @@
 
 Beyond the low end of its tables a query adds the same to all its scores, and softmax doesn't see
 what a whole row gains: with tables that count from their low end, far keys are attended to plainly.
-What a key adds there, k · r for the last row r of its table, is a part of the queries instead,
-which are q + r / scale; the queries' own table must not see that, so a bias takes it off again.
+What a key adds there, k · r for the first row r of its table, the library takes as a part of its
+queries, q + r / scale; near keys have q itself and the keys' table as it is.
 Queries from the W-th on and keys up to the W-th last are a causal square of their own, which the
 library's fused kernel knows; the W - 1 nearest keys and the query itself are a window. Both parts
 are merged by their log-sum-exp, and go backwards with the merged output and log-sum-exp. The
 library comes first: our kernels add its part to theirs before they write. Outputs lie as queries
-do, as the library's own.
+do, as the library's own. Where too few keys are far for the library, all are near.
 
 Letters: B batch, H heads, N tokens, D head size, W distance of the low end.
 """
@@ -60,30 +60,29 @@ def far(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D)."""
     terms = plan.relative
     assert terms is not None
-    back = max(1, -terms.low)
-    back = q.shape[2] if q.shape[2] - back < FEWEST else back
-    q, counted = from_low_end(q, terms.reach(-back, 0), plan.scale)
+    back, shelf = max(1, -terms.low), SHELVES and shelves.lacks(q, k, v, plan) is None
+    if q.shape[2] - back < FEWEST:
+        return tiles.tiles(q, k, v, plan, shelf)
+    terms = terms.reach(-back, 0)
     k, v = widen(k, q.shape[1]), widen(v, q.shape[1])
-    near = Plan(plan.scale, Causal() & Window(back), counted)
+    near = Plan(plan.scale, Causal() & Window(back), from_low_end(terms))
     facts, given = tiles.prepared(q, k, v, near)
-    if SHELVES and shelves.lacks(q, k, v, near) is None:
-        facts = [*facts, 0, 0, 1]
-    return _Far.apply(plan.scale, facts, *given)  # type: ignore[no-any-return]
+    facts, wide = [*facts, 0, 0, int(shelf)], widening(q, terms.key, plan.scale)
+    return _Far.apply(plan.scale, facts, wide, *given)  # type: ignore[no-any-return]
 
 
-def from_low_end(q: Tensor, near: Relative, scale: float) -> tuple[Tensor, Relative]:
-    """Queries and tables whose first rows are 0: what keys have there is a part of the queries."""
+def from_low_end(near: Relative) -> Relative:
+    """The same terms less what queries see at the low end; a bias in float32, where that is exact."""
     above = lambda t: None if t is None else t - t[:, :1]
-    bias, query, key = near.bias, near.query, near.key
-    if key is not None:
-        wide = F.pad(key[:, 0] / scale, (0, q.shape[-1] - key.shape[-1])).to(q.dtype)  # (H or 1, D)
-        q = q + wide[:, None]
-        last = wide[:, None, : key.shape[-1]].to(key.dtype) * scale
-        key = torch.cat([torch.zeros_like(last), key[:, 1:] - last], 1)
-        if query is not None:
-            seen = (query * wide[:, None, : query.shape[-1]].to(query.dtype)).sum(-1)  # (H or 1, R)
-            bias = (0 if bias is None else bias) - seen.float().expand(q.shape[1], -1)
-    return q, Relative(near.low, near.high, above(bias), above(query), key)
+    bias = None if near.bias is None else near.bias.float()
+    return Relative(near.low, near.high, above(bias), above(near.query), near.key)
+
+
+def widening(q: Tensor, key: Tensor | None, scale: float) -> Tensor:
+    """What far keys add as a part of the queries, (H or 1, D) as q; empty without a table of keys."""
+    if key is None:
+        return q.new_empty(0, q.shape[-1])
+    return F.pad(key[:, 0] / scale, (0, q.shape[-1] - key.shape[-1])).to(q.dtype)
 
 
 class _Far(torch.autograd.Function):
@@ -104,21 +103,19 @@ class _Far(torch.autograd.Function):
 
 @torch.library.custom_op("anyformer::far_forward", mutates_args=())
 def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
-    """What anyformer.ops.tiles.run_forward is given -> output, log-sum-exp in units of log 2."""
+    """What widens far queries, then all that ops.tiles has -> output, log-sum-exp by log 2."""
     from anyformer.ops.kernels import launch, launch_forward  # Triton is no dependency
 
-    q, k, v, *tables, _, keep = given
+    wide, q, k, v, *tables, _, keep = given
     work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
-    back = work.facts.width
-    if q.shape[2] > back:
-        work = replace(work, other=library(Square.of(q, k, v, back), scale))
-    (out,), lse = launch_forward.forward(work, torch.empty_like(q))
+    part = library(Square.of(q, k, v, work.facts.width, wide), scale)
+    (out,), lse = launch_forward.forward(replace(work, other=part), torch.empty_like(q))
     return out, lse
 
 
 @run_forward.register_fake
 def _(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
-    q = given[0]
+    q = given[1]
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
 
 
@@ -127,19 +124,19 @@ def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Te
     """The same, then output, log-sum-exp and the output's gradient -> those of all that learns."""
     from anyformer.ops.kernels import launch, launch_backward
 
-    q, k, v, *tables, _, keep, out, lse, grad = given
+    wide, q, k, v, *tables, _, keep, out, lse, grad = given
     work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
     back = work.facts.width
-    if q.shape[2] > back:
-        out_, lse_, grad_ = (x[:, :, back:] for x in (out, lse, grad))
-        square = Square.of(q, k, v, back)
-        work = replace(work, other=library_backward(square, out_, lse_ * LOG2, grad_, scale))
-    return launch_backward.backward(work, out, lse, grad)
+    out_, lse_, grad_ = (x[:, :, back:] for x in (out, lse, grad))
+    square = Square.of(q, k, v, back, wide)
+    part = library_backward(square, out_, lse_ * LOG2, grad_, scale)
+    found = launch_backward.backward(replace(work, other=part), out, lse, grad)
+    return [widened(part[0], wide), *found]
 
 
 @run_backward.register_fake
 def _(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
-    return [torch.empty_like(t) for t in given[:7]]
+    return [torch.empty_like(t) for t in given[:8]]
 
 
 class Square(NamedTuple):
@@ -150,9 +147,18 @@ class Square(NamedTuple):
     v: Tensor
 
     @staticmethod
-    def of(q: Tensor, k: Tensor, v: Tensor, back: int) -> Square:
-        """Those of all tokens."""
-        return Square(q[:, :, back:], k[:, :, :-back], v[:, :, :-back])
+    def of(q: Tensor, k: Tensor, v: Tensor, back: int, wide: Tensor) -> Square:
+        """Those of all tokens, the queries with what far keys add."""
+        far = q[:, :, back:]
+        far = far + wide[:, None] if wide.numel() else far
+        return Square(far, k[:, :, :-back], v[:, :, :-back])
+
+
+def widened(dq: Tensor, wide: Tensor) -> Tensor:
+    """The gradient of what far queries gain, the sum of theirs; where heads share it, of all."""
+    if not wide.numel():
+        return torch.empty_like(wide)
+    return dq.sum((0, 2), dtype=torch.float32).sum_to_size(wide.shape).to(wide.dtype)
 
 
 def alike(grad: Tensor, out: Tensor) -> Tensor:

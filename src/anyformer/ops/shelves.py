@@ -2,8 +2,8 @@
 
 Products of queries, or keys, with a table's rows come out by distance, and scores want them by key.
 `tiles` gathers them, or writes them down in buffers; here each program lays them on a shelf of its
-own and takes them up a place further (kernels/shelf.py), and one kernel looks at each tile once for
-all gradients (kernels/once.py). What lies on a shelf has 16 bits, so queries must have as many.
+own and takes them up a place further (kernels/shelf.py). What lies on a shelf has 16 bits, so
+queries must have as many.
 """
 
 from __future__ import annotations

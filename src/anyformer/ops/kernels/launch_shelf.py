@@ -10,7 +10,7 @@ import functools
 from typing import Any
 
 STATIC, DYNAMIC = 1, 8  # of the driver's attributes: what a kernel has, and what it may be given
-NAMES = ("shelved", "once")  # kernels that may have a shelf
+NAMES = ("shelved", "shelved_queries", "shelved_keys")  # kernels that may have a shelf
 UNASKED, ASKED = 48 << 10, 64 << 10
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from anyformer.ops.kernels import once as backward_kernels
 from anyformer.ops.kernels.launch import Size, Work, start, tiles, view
 from anyformer.ops.kernels.launch_shelf import prepare
-from anyformer.ops.kernels.shelf import LONG
+from anyformer.ops.kernels.shelf import NUMBERS
 from anyformer.ops.kernels.shelved import PARTS, THERE, Given, shelved
+from anyformer.ops.kernels.shelved_keys import shelved_keys
+from anyformer.ops.kernels.shelved_queries import shelved_queries
 from anyformer.ops.kernels.tile import Form, Site, View
 
 FORWARD = Size(64, 64, 4, 2)  # four warps have 16 of 64 rows each: then a shelf is theirs alone
-BACKWARD = Size(64, 64, 4, 1)
+QUERIES = Size(64, 64, 4, 1)
+KEYS = Size(64, 64, 4, 1)
 SHARES, ROOM = 4, 64 << 20  # copies of a table's sums, and bytes: programs add to one in turn
 
 
@@ -36,22 +38,26 @@ def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tenso
 
 def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]:
     """The gradients of q, k, v, bias, query, key and slope; empty for one that isn't there."""
-    q, size = work.q, BACKWARD
+    q, size = work.q, QUERIES
     form, site = _compiled(work, size)
     dq, dk, dv = (torch.empty_like(x) for x in (q, work.k, work.v))
-    total, delta = q.new_empty(q.shape, dtype=torch.float32), torch.empty_like(lse)
-    grads = (view(grad), view(out), view(lse[..., None]), view(delta[..., None]))
-    by_query = tiles(site.queries, size.m), q.shape[0] * q.shape[1]
-    start(backward_kernels.begin, by_query, size, grads, view(total), site, form)
-    slabs = _slabs(work, site.pad)
-    sums = view(total), tuple(map(view, slabs)), len(slabs[0])
     other = tuple(map(view, work.other)) or (view(grad),) * 3
+    delta, slabs = torch.empty_like(lse), _slabs(work, site.pad)
+    grads = (view(grad), view(out), view(lse[..., None]), view(delta[..., None]))
+    given, pair = _given(work, site.pad), (view(work.k), view(work.v))
+    bias, query, key = map(view, slabs)
     start(
-        backward_kernels.once, (tiles(site.keys, size.n), q.shape[0] * work.k.shape[1]), size,
-        view(q), (view(work.k), view(work.v)), (*grads, *other[1:]), (view(dk), view(dv)),
-        sums, _given(work, site.pad), site, form,
+        shelved_queries, (tiles(site.queries, size.m), q.shape[0] * q.shape[1]), size,
+        view(q), pair, (*grads, other[0]), view(dq),
+        ((bias, query), len(slabs[0])), given, site, form,
     )  # fmt: skip
-    start(backward_kernels.finish, by_query, size, view(total), other[0], view(dq), site, form)
+    size = KEYS
+    form, site = _compiled(work, size)
+    start(
+        shelved_keys, (tiles(site.keys, size.n), q.shape[0] * work.k.shape[1]), size,
+        view(q), pair, (*grads, *other[1:]), (view(dk), view(dv)),
+        (key, len(slabs[2])), given, site, form,
+    )  # fmt: skip
     found = [_folded(slab, t, site.pad) for slab, t in zip(slabs, work.tables, strict=True)]
     return [dq, dk, dv, *found, q.new_empty(0, dtype=torch.float32)]
 
@@ -70,12 +76,13 @@ def _given(work: Work, pad: int) -> Given:
     bias, *vectors = (t * (1 / work.scale) if t.numel() else t for t in work.tables)
     if bias.numel() and not work.other:
         bias = bias - bias.amax(1, keepdim=True)
-    bias, query, key = (_longer(x, pad) for x in (_parts(bias, work.q.dtype), *vectors))
+    parts = _parts(bias, work.q.dtype), bias[..., None]
+    bias, flat, query, key = (_longer(x, pad) for x in (*parts, *vectors))
     keep = View(work.keep, work.keep.stride(0) if len(work.keep) > 1 else 0, 0, 1)
     if work.q.is_cuda:
         prepare()
-        return Given(bias, query, key, keep, work.q)
-    return Given(bias, query, key, keep, torch.zeros(2 * LONG.value))  # the interpreter's
+        return Given(bias, flat, query, key, keep, work.q)
+    return Given(bias, flat, query, key, keep, torch.zeros(2 * NUMBERS.value))  # the interpreter's
 
 
 def _longer(x: Tensor, pad: int) -> View:

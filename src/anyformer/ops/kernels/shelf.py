@@ -7,7 +7,10 @@ at one place and taken up from another, an instruction each, as the compiler kno
 the thread's own.
 
 Places count numbers of 16 bits. Where Triton's interpreter runs, shelves are memory that the
-launcher gives. Tiles have as many queries as keys, N, and read 2 N rows of a table.
+launcher gives. Tiles have as many queries as keys, X, and read two blocks of X rows of a table,
+of which the next tile reads one again. On a shelf whose rows belong to one side, queries or keys,
+both blocks lie side by side; each of its numbers is for one score alone, so that the score's
+gradient can take its place, and a block that no later tile reads holds gradients by distance.
 """
 
 from __future__ import annotations
@@ -17,38 +20,35 @@ import triton.language as tl
 
 from anyformer.ops.kernels.tile import INTERPRETED
 
-NUMBERS, LONG = tl.constexpr(9216), tl.constexpr(12800)  # of a shelf for two blocks, and for three
+NUMBERS = tl.constexpr(9216)  # of a shelf
 PAD = tl.constexpr(8)  # numbers between rows: those that a warp takes lie in banks of their own
-ODD = tl.constexpr(9)  # the same between rows that begin at odd and even places in turn
 MOST = tl.constexpr(65504.0)  # the largest number of float16
-ROOM = "{ .shared .align 1024 .b8 shelf[BYTES]; mov.u32 $0, shelf; }"
-SHORT_ROOM = tl.constexpr(ROOM.replace("BYTES", str(2 * NUMBERS.value)))
-LONG_ROOM = tl.constexpr(ROOM.replace("BYTES", str(2 * LONG.value)))
+ROOM = tl.constexpr(f"{{ .shared .align 1024 .b8 shelf[{2 * NUMBERS.value}]; mov.u32 $0, shelf; }}")
 LAY = tl.constexpr(
     "{ .reg .b32 two; cvt.rn.satfinite.f16x2.f32 two, $5, $4; st.shared.b32 [$2], two;"
     " mov.b32 $0, 0; mov.b32 $1, 0; }"
 )
-EACH = tl.constexpr(  # of two numbers; they may begin at an odd place
-    "{ .reg .b32 two; .reg .b16 a, b; cvt.rn.TYPEx2.f32 two, $5, $4; mov.b32 {a, b}, two;"
-    " st.shared.b16 [$2], a; st.shared.b16 [$3], b; mov.b32 $0, 0; mov.b32 $1, 0; }"
+EACH = tl.constexpr(  # of two numbers of 16 bits; they may begin at an odd place
+    "{ .reg .b16 a, b; mov.b32 {a, b}, $4; st.shared.b16 [$2], a; st.shared.b16 [$3], b;"
+    " mov.b32 $0, 0; mov.b32 $1, 0; }"
 )
-HALVES = tl.constexpr(EACH.value.replace("TYPE", "f16"))
-BRAINS = tl.constexpr(EACH.value.replace("TYPE", "bf16"))
 ONE = tl.constexpr("ld.shared.b16 $0, [$1];")  # what comes last says how threads share the tile
 TWO = tl.constexpr("ld.shared.b32 $0, [$1];")
-NONE = tl.constexpr("{ .reg .b16 z; mov.b16 z, 0; st.shared.b16 [$1], z; mov.b32 $0, 0; }")
+EIGHT = "{ .reg .b32 a, b, c, d; ld.shared.v4.b32 {a, b, c, d}, [$1FROM];"
+EIGHT += " st.shared.v4.b32 [$1TO], {a, b, c, d}; mov.b32 $0, 0; }"
+DOWN = tl.constexpr(EIGHT.replace("FROM", "+128").replace("TO", ""))  # a block of 64 numbers a row
+UP = tl.constexpr(EIGHT.replace("FROM", "").replace("TO", "+128"))
 WAIT = tl.constexpr("bar.warp.sync 0xffffffff; mov.b32 $0, 0;")
 WAIT_ALL = tl.constexpr("bar.sync 0; mov.b32 $0, 0;")
 
 
 @triton.jit
-def shelf(scratch, NUMBER: tl.constexpr, SIZE: tl.constexpr):
-    """The address of a new shelf, long or not."""
+def shelf(scratch, NUMBER: tl.constexpr):
+    """The address of a new shelf."""
     if INTERPRETED:
-        found = scratch + NUMBER * LONG
+        found = scratch + NUMBER * NUMBERS
     else:
-        ASM: tl.constexpr = LONG_ROOM if SIZE == LONG else SHORT_ROOM
-        found = tl.inline_asm_elementwise(ASM, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+        found = tl.inline_asm_elementwise(ROOM, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
     return found
 
 
@@ -75,25 +75,13 @@ def lay(on, at, value):
 
 
 @triton.jit
-def lay_each(on, at, value, TYPE: tl.constexpr):
-    """Put a tile of float32 down at its places, rounded to a type of 16 bits."""
+def lay_each(on, at, value):
+    """Put a tile of 16 bits down at its places."""
     if INTERPRETED:
-        tl.store(on + at, value.to(TYPE).to(tl.float32))
-    else:
-        ASM: tl.constexpr = HALVES if TYPE == tl.float16 else BRAINS
-        tl.inline_asm_elementwise(
-            ASM, "=r,=r,r,r,f,f", [on + at * 2, value], dtype=tl.int32, is_pure=False, pack=2
-        )
-
-
-@triton.jit
-def clear(on, at):
-    """Put zeros down at places."""
-    if INTERPRETED:
-        tl.store(on + at, 0.0)
+        tl.store(on + at, value.to(tl.float32))
     else:
         tl.inline_asm_elementwise(
-            NONE, "=r,r", [on + at * 2], dtype=tl.int32, is_pure=False, pack=1
+            EACH, "=r,=r,r,r,r", [on + at * 2, value], dtype=tl.int32, is_pure=False, pack=2
         )
 
 
@@ -110,76 +98,99 @@ def take(on, at, like):
 
 
 @triton.jit
-def take_two(on, at, like, TYPE: tl.constexpr):
-    """The same in the type of 16 bits that lies there, two at an even place at once."""
+def take_two(on, at, like):
+    """The same for numbers of like's 16 bits, two at an even place at once."""
     if INTERPRETED:
-        found = tl.load(on + at).to(TYPE)
+        found = tl.load(on + at).to(like.dtype)
     else:
         found = tl.inline_asm_elementwise(
-            TWO, "=r,r,r,f,f", [on + at * 2, like], dtype=tl.int16, is_pure=False, pack=2
-        ).to(TYPE, bitcast=True)
+            TWO, "=r,r,r,r", [on + at * 2, like], dtype=like.dtype, is_pure=False, pack=2
+        )
     return found
 
 
 @triton.jit
-def lay_block(on, by, SLOT, F: tl.constexpr, WIDE: tl.constexpr):
-    """Products of queries with a block of rows (M, N), one query's side by side."""
-    at = tl.arange(0, F.M)[:, None] * WIDE + tl.arange(0, F.N)[None, :]
-    lay(on, at + SLOT * F.N, by)
+def straight(X: tl.constexpr, SLOT: tl.constexpr):
+    """Where a block (X, X) lies by distance: the lower one in slot 0, the upper one in slot 1."""
+    a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
+    return a * (2 * X + PAD) + b + SLOT * X
 
 
 @triton.jit
-def by_query(on, like, SLOT, F: tl.constexpr, WIDE: tl.constexpr):
-    """What queries bring to a tile, of two blocks that lie from a slot on."""
-    m, n = tl.arange(0, F.M)[:, None], tl.arange(0, F.N)[None, :]
-    return take(on, m * (WIDE - 1) + n + (F.M - 1) + SLOT * F.N, like)
+def askew(X: tl.constexpr, TURNED: tl.constexpr):
+    """Where what a tile's scores take lies, of both blocks; turned: keys by queries."""
+    a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
+    WIDE: tl.constexpr = 2 * X + PAD
+    return a * (WIDE + 1) + (X - 1) - b if TURNED else a * (WIDE - 1) + (X - 1) + b
 
 
 @triton.jit
-def by_key(on, low, high, like, F: tl.constexpr):
-    """What keys bring to a tile, by products of two blocks of rows with them, (N, N) each."""
-    WIDE: tl.constexpr = F.N + PAD
-    r, n, m = tl.arange(0, F.N)[:, None], tl.arange(0, F.N)[None, :], tl.arange(0, F.M)[:, None]
-    wait(False)
-    lay(on, r * WIDE + n, low)
-    lay(on, (r + F.N) * WIDE + n, high)
-    wait(False)
-    return take(on, (n - m + (F.M - 1)) * WIDE + n, like)
+def move(on, X: tl.constexpr, TURNED: tl.constexpr):
+    """The block that the next tile reads again changes its slot, 8 numbers of a row at a time.
 
-
-@triton.jit
-def cleared(scratch):
-    """A shelf for gradients, all 0."""
-    on = shelf(scratch, 1, NUMBERS)
-    r, none = tl.arange(0, 64)[:, None], tl.full((64, 64), 0.0, tl.float32)
-    for i in tl.static_range(0, NUMBERS, 4096):
-        at = i + r * 64 + tl.arange(0, 64)[None, :]
-        lay_each(on, tl.minimum(at, NUMBERS - 1), none, tl.float16)
-    tl.debug_barrier()
-    return on
-
-
-@triton.jit
-def slid(ds, on, F: tl.constexpr, KEY: tl.constexpr, TYPE: tl.constexpr):
-    """Gradients of a tile's scores by row of a table, for each query or key: (N, N), twice.
-
-    What no score of the tile reads is 0, as it is on the shelf from the beginning. Where both use
-    it, each leaves a number in every row that the other must not read.
+    Later keys are further on: the upper block becomes the lower one. Later queries, in tiles that
+    are turned, are further back. Each of four warps has the rows of its own.
     """
-    tl.static_assert(F.M == F.N)
-    X: tl.constexpr = F.M
-    WIDE: tl.constexpr = 2 * X + ODD
-    SLANT: tl.constexpr = WIDE - 1 if KEY else WIDE + 1  # from a row to the next, by table row
-    BEGIN: tl.constexpr = X if KEY else 0
-    BOTH: tl.constexpr = F.key and (F.query or F.bias)
-    ALONE: tl.constexpr = X == 64 and not F.key
-    tl.static_assert((X - 1) * SLANT + BEGIN + 2 * X <= NUMBERS)
-    m, n = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
-    wait(ALONE)
-    lay_each(on, n * WIDE + (2 * X - 1) - m if KEY else m * WIDE + (X - 1) + n, ds, TYPE)
-    if BOTH:
-        clear(on, tl.arange(0, X) * WIDE + ((X - 1) if KEY else (2 * X - 1)))
-    wait(ALONE)
-    at = m * SLANT + BEGIN + n
-    low, high = take_two(on, at, ds, TYPE), take_two(on, at + X, ds, TYPE)
-    return low, high
+    if INTERPRETED:
+        block = tl.load(on + straight(X, 0 if TURNED else 1))
+        tl.store(on + straight(X, 1 if TURNED else 0), block)
+    else:
+        tl.static_assert(X == 64)
+        i = tl.arange(0, X * X // 8)
+        row = (i // 32) % 4 * 16 + i // 128 * 4 + i % 32 // 8
+        at = on + row * (2 * (2 * X + PAD)) + i % 8 * 16
+        ASM: tl.constexpr = UP if TURNED else DOWN
+        tl.inline_asm_elementwise(ASM, "=r,r", [at], dtype=tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
+def begin(on, by, X: tl.constexpr, TURNED: tl.constexpr, CUT: tl.constexpr):
+    """Lay the first block of all, where move finds it; cut: 0 where no score takes a number."""
+    if CUT:
+        a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
+        by = tl.where(b < a if TURNED else a + b >= X - 1, by, 0.0)
+    wait(False)  # for what is left over of other rows
+    lay(on, straight(X, 0 if TURNED else 1), by)
+
+
+@triton.jit
+def handed(on, by, like, X: tl.constexpr, TURNED: tl.constexpr):
+    """What the rows' own side brings to a tile; by: its products with the block that is new."""
+    wait(True)
+    move(on, X, TURNED)
+    wait(True)
+    lay(on, straight(X, 0 if TURNED else 1), by)
+    wait(True)
+    return take(on, askew(X, TURNED), like)
+
+
+@triton.jit
+def swapped(on, steep, X: tl.constexpr, TURNED: tl.constexpr):
+    """Lay the gradients of a tile's scores; those of the block that is now complete, (X, X)."""
+    lay_each(on, askew(X, TURNED), steep)
+    wait(True)
+    return take_two(on, straight(X, 1 if TURNED else 0), steep)
+
+
+@triton.jit
+def left_over(on, like, X: tl.constexpr, TURNED: tl.constexpr):
+    """Gradients by distance of the block that no tile takes over; they may lie as rows do."""
+    wait(False)
+    a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
+    found = take_two(on, straight(X, 0 if TURNED else 1), like)
+    return tl.where(b >= a if TURNED else a + b < X - 1, found, 0.0).to(like.dtype)
+
+
+@triton.jit
+def across(on, low, high, like, X: tl.constexpr, TURNED: tl.constexpr):
+    """What the columns' side brings to a tile, by products of two blocks of rows with it.
+
+    Rows of this shelf are those of the table, so that all warps wait for each other.
+    """
+    WIDE: tl.constexpr = X + PAD
+    a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
+    wait(False)
+    lay(on, a * WIDE + b, low)
+    lay(on, (a + X) * WIDE + b, high)
+    wait(False)
+    return take(on, ((a - b if TURNED else b - a) + (X - 1)) * WIDE + b, like)

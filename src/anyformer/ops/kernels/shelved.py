@@ -3,8 +3,7 @@
 Scores are counted in units of 1 / scale, as products of queries and keys come out; tables and bias
 come divided by it, and longer by a tile's reach on both sides, so that every row of a near tile is
 there. From a tile of keys to the next, the upper block of rows becomes the lower one: each block is
-multiplied once. Three slots of a shelf hold two blocks and the next; what is laid in the last is
-laid in the first as well.
+multiplied once.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import triton
 import triton.language as tl
 
 from anyformer.ops.kernels.forward import finish
-from anyformer.ops.kernels.shelf import LONG, NUMBERS, PAD, by_key, by_query, lay_block, shelf, wait
+from anyformer.ops.kernels.shelf import across, begin, handed, shelf
 from anyformer.ops.kernels.tile import (
     LOG2E,
     View,
@@ -37,6 +36,7 @@ class Given(NamedTuple):
     """What kernels with shelves read beside q, k and v."""
 
     bias: View  # (1, H, pad + R + pad, PARTS), in parts that add up to it, and zeros
+    flat: View  # the same in float32, (1, H, pad + R + pad)
     query: View  # (1, H or 1, pad + R + pad, T)
     key: View
     keep: View
@@ -96,19 +96,20 @@ def products(q, some, bias, h, row, F: tl.constexpr):
 
 
 @triton.jit
-def far_score(q, k, given, h, site, F: tl.constexpr, SIDE: tl.constexpr):
+def far_score(q, k, given, h, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED: tl.constexpr):
     """The scores of a tile all below the low end (SIDE 0) or above the high one (2)."""
-    s = dot(q, tl.trans(k))
+    s = dot(k, tl.trans(q)) if TURNED else dot(q, tl.trans(k))
     row = site.pad if SIDE == 0 else site.pad + site.high - site.low
     if F.bias:
-        parts = of_head(given.bias, h) + row * PARTS + tl.arange(0, PARTS)
-        s += tl.sum(tl.load(parts).to(tl.float32), 0)
+        s += tl.load(of_head(given.flat, h) + row)
     if F.query:
         end = last(given.query, h, SIDE, site, F)
-        s += tl.sum(q.to(tl.float32) * end[None, :], 1)[:, None]
+        by = tl.sum(q.to(tl.float32) * end[None, :], 1)
+        s += by[None, :] if TURNED else by[:, None]
     if F.key:  # it could be part of the queries, but in 16 bits a short one would be lost there
         end = last(given.key, h, SIDE, site, F)
-        s += tl.sum(k.to(tl.float32) * end[None, :], 1)[None, :]
+        by = tl.sum(k.to(tl.float32) * end[None, :], 1)
+        s += by[:, None] if TURNED else by[None, :]
     return s
 
 
@@ -118,21 +119,45 @@ def key_part(s, k, given, on, h, row, F: tl.constexpr):
     if F.key:
         low = dot(block(given.key, h, row, F), tl.trans(k))
         high = dot(block(given.key, h, row + F.N, F), tl.trans(k))
-        s += by_key(on, low, high, s, F)
+        s += across(on, low, high, s, F.N, False)
     return s
 
 
 @triton.jit
-def seen(s, away, least_, p0, keep, site, F: tl.constexpr, NEAR: tl.constexpr):
+def query_part(s, q, given, on, h, row, F: tl.constexpr):
+    """Scores of a near tile with what queries bring; the tile before was that of earlier keys."""
+    if F.query or F.bias:
+        some = block(given.query, h, row + F.N, F) if F.query else 0
+        s += handed(on, products(q, some, given.bias, h, row + F.N, F), s, F.N, False)
+    return s
+
+
+@triton.jit
+def own_shelf(given, F: tl.constexpr):
+    """The shelf of a program for queries, or 0 where they bring nothing."""
+    return shelf(given.scratch, 0) if F.query or F.bias else 0
+
+
+@triton.jit
+def open_shelf(q, given, on, h, row, F: tl.constexpr, CUT: tl.constexpr):
+    """Lay down what queries bring to the first tile alone."""
+    if F.query or F.bias:
+        some = block(given.query, h, row, F) if F.query else 0
+        begin(on, products(q, some, given.bias, h, row, F), F.N, False, CUT)
+
+
+@triton.jit
+def seen(s, least_, p0, keep, site, F: tl.constexpr, NEAR: tl.constexpr, TURNED: tl.constexpr):
     """Scores with -inf where a key isn't seen; most tiles have none, which is asked first."""
-    most = least_ + (F.M + F.N - 2)
+    most, n = least_ + (F.M + F.N - 2), p0 + tl.arange(0, F.N)
     some = p0 + F.N > (0 if F.pads else site.keys)
     if F.causal and NEAR:
         some = some | (most > 0)
     if F.window:
         some = some | (least_ <= -site.width) | (most >= site.width)
     if some:
-        s = hidden(s, away, p0 + tl.arange(0, F.N)[None, :], keep, site, F, NEAR)
+        p = n[:, None] if TURNED else n[None, :]
+        s = hidden(s, steps(least_, F, TURNED), p, keep, site, F, NEAR)
     return s
 
 
@@ -155,31 +180,17 @@ def near(q, pair, state, given, shelves, at, span, site, F: tl.constexpr):
     k_, v_ = pair
     on, other = shelves
     b, h, first = at
-    WIDE: tl.constexpr = 3 * F.N + PAD
-    ALONE: tl.constexpr = F.M == 64
     keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
-    if F.query or F.bias:
-        row = row_of(least(first, span[0] * F.N, site, F), site, F)
-        some = block(given.query, h, row, F) if F.query else 0
-        wait(ALONE)
-        lay_block(on, products(q, some, given.bias, h, row, F), 0, F, WIDE)
+    open_shelf(q, given, on, h, row_of(least(first, span[0] * F.N, site, F), site, F), F, False)
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         p0 = t * F.N
         k = rows(k_, place(k_, b, h // site.group, p0), site.keys - p0, F.N, F.D, F.BD)
         v = rows(v_, place(v_, b, h // site.group, p0), site.keys - p0, F.N, F.E, F.BE)
-        far, slot = least(first, p0, site, F), (t - span[0]) % 2
+        far = least(first, p0, site, F)
         s, row = dot(q, tl.trans(k)), row_of(far, site, F)
-        if F.query or F.bias:
-            some = block(given.query, h, row + F.N, F) if F.query else 0
-            by = products(q, some, given.bias, h, row + F.N, F)
-            lay_block(on, by, slot + 1, F, WIDE)
-            wait(ALONE)
-            s += by_query(on, s, slot, F, WIDE)
-            wait(ALONE)
-            if slot == 1:
-                lay_block(on, by, 0, F, WIDE)
+        s = query_part(s, q, given, on, h, row, F)
         s = key_part(s, k, given, other, h, row, F)
-        s = seen(s, steps(far, F, False), far, p0, keep, site, F, True)
+        s = seen(s, far, p0, keep, site, F, True, False)
         state = softer(state, s, v, site)
     return state
 
@@ -194,9 +205,8 @@ def beyond(q, pair, state, given, at, span, site, F: tl.constexpr, SIDE: tl.cons
         p0 = t * F.N
         k = rows(k_, place(k_, b, h // site.group, p0), site.keys - p0, F.N, F.D, F.BD)
         v = rows(v_, place(v_, b, h // site.group, p0), site.keys - p0, F.N, F.E, F.BE)
-        s = far_score(q, k, given, h, site, F, SIDE)
-        far = least(first, p0, site, F)
-        s = seen(s, steps(far, F, False), far, p0, keep, site, F, False)
+        s = far_score(q, k, given, h, site, F, SIDE, False)
+        s = seen(s, least(first, p0, site, F), p0, keep, site, F, False, False)
         state = softer(state, s, v, site)
     return state
 
@@ -207,7 +217,7 @@ def shelved(q_, k_, v_, outs, lse_, given, site, F: tl.constexpr):
     first, bh = turn(F), tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
     q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
-    shelves = shelf(given.scratch, 0, LONG), shelf(given.scratch, 1, NUMBERS) if F.key else 0
+    shelves = own_shelf(given, F), shelf(given.scratch, 1) if F.key else 0
     acc = tl.full((F.M, F.BE), 0.0, tl.float32)
     top = tl.full((F.M,), float("-inf"), tl.float32)
     state = acc, top, tl.full((F.M,), 0.0, tl.float32)

@@ -73,9 +73,8 @@ def level_of(s_, mix, keep, at, strip, F: tl.constexpr, ROWS: tl.constexpr):
         more = tl.exp2(t - new[None, :, None, :, :])
         total = total * tl.exp2(top - new) + tl.sum(tl.sum(more, 2), 0)
         top = new
-    top, total = tl.reshape(top, (ROWS // 2, F.A)), tl.reshape(total, (ROWS // 2, F.A))
-    best = tl.max(top, 0)
-    total = tl.sum(total * tl.exp2(top - best[None, :]), 0)
+    best = tl.max(tl.max(top, 1), 0)  # by axis: joined first, Triton 3.6 leaves rows out
+    total = tl.sum(tl.sum(total * tl.exp2(top - best[None, None, :]), 1), 0)
     none = total == 0
     return tl.where(none, float("inf"), best + tl.log2(tl.where(none, 1.0, total)))
 

@@ -1,0 +1,156 @@
+"""The gradients of keys and values, and of what keys read by distance, with a shelf.
+
+A program for each tile of keys, over tiles of queries. Scores stand the other way round here, keys
+by queries, so that weights and gradients go into products as they are. What keys bring lies on a
+shelf of theirs, as what queries bring in shelved_queries.py: later queries are further back, so
+the lower block of rows becomes the upper one. What queries bring crosses all warps.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from anyformer.ops.kernels.keys import asked, query_range
+from anyformer.ops.kernels.merge import early
+from anyformer.ops.kernels.shelf import across, begin, handed, left_over, shelf, swapped
+from anyformer.ops.kernels.shelved import block, far_score, last, of_head, row_of, seen
+from anyformer.ops.kernels.shelved_queries import learned
+from anyformer.ops.kernels.tile import LOG2E, dot, least, place, plus, put, rows
+
+
+@triton.jit
+def brought(q, given, h, row, F: tl.constexpr):
+    """What a block of rows has for queries, (N, M)."""
+    by = tl.full((F.N, F.M), 0.0, tl.float32)
+    if F.query:
+        by = dot(block(given.query, h, row, F), tl.trans(q))
+    if F.bias:
+        by += tl.load(of_head(given.flat, h) + row + tl.arange(0, F.N))[:, None]
+    return by
+
+
+@triton.jit
+def near_score(q, k, given, shelves, h, row, F: tl.constexpr):
+    """The scores of a tile within the tables' reach, (N, M)."""
+    s = dot(k, tl.trans(q))
+    if F.query or F.bias:
+        low, high = brought(q, given, h, row, F), brought(q, given, h, row + F.N, F)
+        s += across(shelves[0], low, high, s, F.N, True)
+    if F.key:
+        by = dot(k, tl.trans(block(given.key, h, row, F)))
+        s += handed(shelves[1], by, s, F.N, True)
+    return s
+
+
+@triton.jit
+def slopes(s, mine, v, dv, site):
+    """The gradient of scores s (N, M), and dv with a tile's; mine: grad, lse and delta."""
+    grad, lse, delta = mine
+    dp = dot(v, tl.trans(grad))  # before the exponentials, so that it runs beside them
+    p = tl.exp2(s * (site.scale * LOG2E) - lse[None, :])
+    dv += dot(p.to(grad.dtype), grad)
+    return p * (dp - delta[None, :]), dv
+
+
+@triton.jit
+def given_back(dk, by, k, given, slab_, spot, F: tl.constexpr):
+    """dk with what comes by a block of rows; gradients by row, (N, N), are added to the sums."""
+    share, h, row = spot
+    learned(place(slab_, share, h, row), by, k, F)
+    return plus(by, block(given.key, h, row, F), dk)
+
+
+@triton.jit
+def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
+    """dk and dv with those of tiles within the tables' reach.
+
+    pair: k and v; at: batch row, head, first key and share of the sums; span: tiles of queries.
+    """
+    q_, grads = parts
+    k, v = pair
+    dk, dv, slab_ = sums
+    b, h, first, share = at
+    keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
+    if F.key:
+        row = row_of(least(span[0] * F.M, first, site, F), site, F) + F.N
+        begin(shelves[1], dot(k, tl.trans(block(given.key, h, row, F))), F.N, True, True)
+    for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
+        m0 = t * F.M
+        q, grad, lse, delta, _ = asked(q_, grads, given.keep, (b, h, m0), site, F)
+        far = least(m0, first, site, F)
+        row = row_of(far, site, F)
+        s = near_score(q, k, given, shelves, h, row, F)
+        s = seen(s, far, first, keep, site, F, True, True)
+        ds, dv = slopes(s, (grad, lse, delta), v, dv, site)
+        steep = ds.to(k.dtype)
+        dk += dot(steep, q)
+        if F.key:
+            by = swapped(shelves[1], steep, F.N, True)
+            dk = given_back(dk, by, k, given, slab_, (share, h, row + F.N), F)
+    if F.key and span[1] > span[0]:
+        row = row_of(least(span[1] * F.M - F.M, first, site, F), site, F)
+        by = left_over(shelves[1], k, F.N, True)
+        dk = given_back(dk, by, k, given, slab_, (share, h, row), F)
+    return dk, dv
+
+
+@triton.jit
+def beyond(parts, pair, sums, given, at, span, site, F: tl.constexpr, SIDE: tl.constexpr):
+    """dk and dv with those of tiles all below the low end (SIDE 0) or above the high one (2)."""
+    q_, grads = parts
+    k, v = pair
+    dk, dv, slab_ = sums
+    b, h, first, share = at
+    keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
+    whole = tl.full((F.N,), 0.0, tl.float32)
+    for t in tl.range(span[0], span[1], num_stages=F.stages[0]):
+        m0 = t * F.M
+        q, grad, lse, delta, _ = asked(q_, grads, given.keep, (b, h, m0), site, F)
+        s = far_score(q, k, given, h, site, F, SIDE, True)
+        s = seen(s, least(m0, first, site, F), first, keep, site, F, False, True)
+        ds, dv = slopes(s, (grad, lse, delta), v, dv, site)
+        dk += dot(ds.to(k.dtype), q)
+        if F.key:
+            whole += tl.sum(ds, 1)
+    if F.key:
+        row = site.pad if SIDE == 0 else site.pad + site.high - site.low
+        dk += whole[:, None] * last(given.key, h, SIDE, site, F)[None, :]
+        d, met = tl.arange(0, F.BD), tl.sum(whole[:, None] * k.to(tl.float32), 0)
+        tl.atomic_add(place(slab_, share, h, row) + d, met, mask=d < F.T, sem="relaxed")
+    return dk, dv
+
+
+@triton.jit
+def shelved_keys(q_, pair, grads, made, sums, given, site, F: tl.constexpr):
+    """made: dk and dv; grads: grad, out, lse, delta, the library's dk and dv; sums: of keys' rows.
+
+    The sums are a slab (S, H, pad + R + pad, T), and how many shares it has.
+    """
+    k_, v_ = pair
+    dk_, dv_ = made
+    first, bg = tl.program_id(0) * F.N, tl.program_id(1)
+    b, g = bg // (site.heads // site.group), bg % (site.heads // site.group)
+    left = site.keys - first
+    share = (tl.program_id(0) + b) % sums[1]  # programs that run together add apart
+    shelves = shelf(given.scratch, 0) if F.query or F.bias else 0, 0
+    if F.key:
+        shelves = shelves[0], shelf(given.scratch, 1)
+    k = rows(k_, place(k_, b, g, first), left, F.N, F.D, F.BD)
+    v = rows(v_, place(v_, b, g, first), left, F.N, F.E, F.BE)
+    dk = tl.full((F.N, F.BD), 0.0, tl.float32)
+    dv = tl.full((F.N, F.BE), 0.0, tl.float32)
+    bounds = query_range(first, 0, site, F)
+    for i in range(0, site.group):
+        at = b, g * site.group + i, first, share
+        for side in tl.static_range(3):  # beyond the high end, between, beyond the low end
+            span, held = (bounds[side], bounds[side + 1]), (dk, dv, sums[0])
+            if side == 1:
+                dk, dv = near((q_, grads), (k, v), held, given, at, shelves, span, site, F)
+            elif (side == 0 and F.right) or (side == 2 and F.left):
+                dk, dv = beyond((q_, grads), (k, v), held, given, at, span, site, F, 2 - side)
+    dk *= site.scale
+    if F.other:
+        dk, dv = early(grads[4], grads[5], (b, g, first), dk, dv, site, F)
+    put(dk_, place(dk_, b, g, first), left, dk, F.N, F.D, F.BD)
+    put(dv_, place(dv_, b, g, first), left, dv, F.N, F.E, F.BE)
