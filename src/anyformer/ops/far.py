@@ -72,14 +72,14 @@ def far(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
 
 
 def from_low_end(near: Relative) -> Relative:
-    """The same terms less what queries see at the low end; a bias in float32, where that is exact."""
+    """The same terms less what queries see at the low end; a bias in float32, which is exact."""
     above = lambda t: None if t is None else t - t[:, :1]
     bias = None if near.bias is None else near.bias.float()
     return Relative(near.low, near.high, above(bias), above(near.query), near.key)
 
 
 def widening(q: Tensor, key: Tensor | None, scale: float) -> Tensor:
-    """What far keys add as a part of the queries, (H or 1, D) as q; empty without a table of keys."""
+    """What far keys add as a part of queries, (H or 1, D) as q; empty without a table of keys."""
     if key is None:
         return q.new_empty(0, q.shape[-1])
     return F.pad(key[:, 0] / scale, (0, q.shape[-1] - key.shape[-1])).to(q.dtype)

@@ -29,7 +29,7 @@ from anyformer.ops.kernels.tile import (
     turn,
 )
 
-PARTS, THERE = tl.constexpr(16), tl.constexpr(3)  # channels of a bias, and those that aren't 0
+PARTS, THERE = tl.constexpr(32), tl.constexpr(3)  # channels of a bias, and those that aren't 0
 
 
 class Given(NamedTuple):
