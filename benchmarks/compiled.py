@@ -1,7 +1,8 @@
 """What the kernels of a switch are compiled to for an H100 or H200, without one.
 
-`python -m benchmarks compiled --only "T5 bias, tiles"`: registers, bytes spilled, shared memory,
-and of each innermost loop the instructions of a warp, in all and by kind. A kernel is compiled as a
+`python -m benchmarks compiled --only "T5 bias, tiles"`: registers, bytes spilled, shared memory, how
+many programs fit on a processor at once, and of each innermost loop the instructions of a warp, in
+all and by kind. A kernel is compiled as a
 step of `switches` would launch it, at 1,024 tokens in bfloat16; nothing is run. It needs Triton,
 whose package brings the compiler and the disassembler.
 """
@@ -34,7 +35,10 @@ KINDS = {  # how instructions of a kind begin
     "waits": ("BAR", "WARPGROUP", "WARPSYNC", "DEPBAR", "LDGDEPBAR", "SYNCS"),
     "converts": ("F2F", "I2F", "F2I"),
 }
-HEAD = ["switch", "kernel", "registers", "spilled", "KiB shared", "loop", "instructions", *KINDS]
+HEAD = ["switch", "kernel", "registers", "spilled", "KiB shared", "programs", "loop"]
+HEAD += ["instructions", *KINDS]
+# Of a processor: bytes of shared memory, of which each program costs some besides, and registers.
+ROOM, EACH, FILE, WARPS = 228 << 10, 1 << 10, 65536, 64
 LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)")
 
 
@@ -54,11 +58,12 @@ class Driver:
 
 
 class Compiled(NamedTuple):
-    """A kernel's name, machine code and shared memory, and how its tiles lie, in Triton's words."""
+    """A kernel's name, machine code, shared memory, warps, and how its tiles lie by Triton."""
 
     name: str
     code: bytes
-    shared: int
+    shared: int  # that Triton asks for; a kernel may have some of its own
+    warps: int
     tiles: str
 
 
@@ -77,7 +82,8 @@ def caught() -> Iterator[list[Compiled]]:
     def only(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> Any:
         made = run(self, *args, grid=grid, warmup=True, **options)
         if made.hash not in found:
-            made_of = made.asm["cubin"], made.metadata.shared, made.asm["ttgir"]
+            facts = made.metadata
+            made_of = made.asm["cubin"], facts.shared, facts.num_warps, made.asm["ttgir"]
             found[made.hash] = Compiled(self.fn.__name__, *made_of)
             listed.append(found[made.hash])
         return made
@@ -128,13 +134,22 @@ def counted(names: list[str]) -> list[str]:
     return [str(len(names)), *(str(kinds[kind]) for kind in KINDS)]
 
 
+def programs(registers: int, shared: int, warps: int) -> int:
+    """How many programs a processor has room for."""
+    each = -(-registers // 8) * 8 * 32 * warps  # registers are given to a warp 256 at a time
+    return min(ROOM // (shared + EACH), FILE // each, WARPS // warps)
+
+
 def rows_of(switch: str, one: Compiled, least: int = 40) -> Iterator[list[str]]:
     """A row for each loop of a kernel that has so many instructions."""
     usage, sass = disassembled(one.code)
     number = lambda name: re.search(rf"{name}:(\d+)", usage)
-    registers, stack = (int(x[1]) if x else 0 for x in (number("REG"), number("STACK")))
+    asked = number("REG"), number("STACK"), number("SHARED")
+    registers, stack, own = (int(x[1]) if x else 0 for x in asked)
+    shared = one.shared + own
     long = [names for names in loops(sass) if len(names) >= least]
-    cells = [switch, one.name, str(registers), str(stack), f"{one.shared / 1024:.0f}"]
+    fit = programs(registers, shared, one.warps)
+    cells = [switch, one.name, str(registers), str(stack), f"{shared / 1024:.0f}", str(fit)]
     for i, names in enumerate(long, 1):
         yield [*cells, str(i), *counted(names)]
     if not long:

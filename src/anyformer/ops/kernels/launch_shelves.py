@@ -10,18 +10,19 @@ from anyformer.ops.kernels.launch_shelf import prepare
 from anyformer.ops.kernels.shelf import NUMBERS
 from anyformer.ops.kernels.shelved import PARTS, THERE, Given, shelved
 from anyformer.ops.kernels.shelved_keys import shelved_keys
-from anyformer.ops.kernels.shelved_queries import shelved_queries
+from anyformer.ops.kernels.shelved_queries import TOLD, shelved_queries
 from anyformer.ops.kernels.tile import Form, Site, View
 
 FORWARD = Size(64, 64, 4, 2)  # four warps have 16 of 64 rows each: then a shelf is theirs alone
 QUERIES = Size(64, 64, 4, 1)
-KEYS = Size(64, 64, 4, 1)
+KEYS = Size(64, 64, 4, 1)  # as many queries as above
 SHARES, ROOM = 4, 64 << 20  # copies of a table's sums, and bytes: programs add to one in turn
 
 
 def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
     """As launch_forward.forward."""
-    q, size = work.q, FORWARD
+    q, both = work.q, all(t.numel() for t in work.tables[1:])
+    size = FORWARD._replace(stages=1) if both else FORWARD  # so two programs fit on a processor
     batch, heads, queries, _ = q.shape
     out = q.new_empty(batch, queries, heads, work.v.shape[-1]).transpose(1, 2)
     out = out if into is None else into
@@ -42,12 +43,13 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
     form, site = _compiled(work, size)
     dq, dk, dv = (torch.empty_like(x) for x in (q, work.k, work.v))
     other = tuple(map(view, work.other)) or (view(grad),) * 3
-    delta, slabs = torch.empty_like(lse), _slabs(work, site.pad)
-    grads = (view(grad), view(out), view(lse[..., None]), view(delta[..., None]))
+    by_query, slabs = tiles(site.queries, size.m), _slabs(work, site.pad)
+    told = q.new_empty(*q.shape[:2], by_query * size.m, TOLD.value)
+    grads = (view(grad), view(out), view(lse[..., None]), view(told))
     given, pair = _given(work, site.pad), (view(work.k), view(work.v))
     bias, query, key = map(view, slabs)
     start(
-        shelved_queries, (tiles(site.queries, size.m), q.shape[0] * q.shape[1]), size,
+        shelved_queries, (by_query, q.shape[0] * q.shape[1]), size,
         view(q), pair, (*grads, other[0]), view(dq),
         ((bias, query), len(slabs[0])), given, site, form,
     )  # fmt: skip
@@ -64,7 +66,8 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
 
 def _compiled(work: Work, size: Size) -> tuple[Form, Site]:
     """What a kernel is compiled for, and its numbers: here tables are longer by a tile's reach."""
-    return work.form(size), work.site()._replace(pad=size.m + size.n)
+    form = work.form(size)._replace(full=work.q.shape[2] % size.m == 0)
+    return form, work.site()._replace(pad=size.m + size.n)
 
 
 def _given(work: Work, pad: int) -> Given:

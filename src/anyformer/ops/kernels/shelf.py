@@ -64,13 +64,38 @@ def wait(ALONE: tl.constexpr):
 
 
 @triton.jit
+def places(a, b, A: tl.constexpr, B: tl.constexpr, FIRST: tl.constexpr):
+    """Where numbers lie, first + a A + b B, as a sum: of the thread's own, and of constants.
+
+    A thread has rows that differ by 8 and columns that differ by 1 and by 8, as products lie. So it
+    holds one address, not all: compilers don't find that out, who put indices together by bits.
+    """
+    own = (a & -9) * A + (b & 6) * B + FIRST
+    return own, (a & 8) * A + (b & -7) * B
+
+
+@triton.jit
+def reached(on, at):
+    """The addresses of places, as sums."""
+    own, more = at
+    if INTERPRETED:
+        found = on + (own + more)
+    else:
+        found = (on + own * 2) + more * 2
+    return found
+
+
+@triton.jit
 def lay(on, at, value):
     """Put a tile of float32 down at its places, rounded to float16; two at even places at once."""
     if INTERPRETED:
-        tl.store(on + at, tl.minimum(tl.maximum(value, -MOST), MOST).to(tl.float16).to(tl.float32))
+        tl.store(
+            reached(on, at),
+            tl.minimum(tl.maximum(value, -MOST), MOST).to(tl.float16).to(tl.float32),
+        )
     else:
         tl.inline_asm_elementwise(
-            LAY, "=r,=r,r,r,f,f", [on + at * 2, value], dtype=tl.int32, is_pure=False, pack=2
+            LAY, "=r,=r,r,r,f,f", [reached(on, at), value], dtype=tl.int32, is_pure=False, pack=2
         )
 
 
@@ -78,10 +103,10 @@ def lay(on, at, value):
 def lay_each(on, at, value):
     """Put a tile of 16 bits down at its places."""
     if INTERPRETED:
-        tl.store(on + at, value.to(tl.float32))
+        tl.store(reached(on, at), value.to(tl.float32))
     else:
         tl.inline_asm_elementwise(
-            EACH, "=r,=r,r,r,r", [on + at * 2, value], dtype=tl.int32, is_pure=False, pack=2
+            EACH, "=r,=r,r,r,r", [reached(on, at), value], dtype=tl.int32, is_pure=False, pack=2
         )
 
 
@@ -89,10 +114,10 @@ def lay_each(on, at, value):
 def take(on, at, like):
     """What lies at places, in float32, in a tile that lies as `like` does."""
     if INTERPRETED:
-        found = tl.load(on + at)
+        found = tl.load(reached(on, at))
     else:
         found = tl.inline_asm_elementwise(
-            ONE, "=h,r,f", [on + at * 2, like], dtype=tl.float16, is_pure=False, pack=1
+            ONE, "=h,r,f", [reached(on, at), like], dtype=tl.float16, is_pure=False, pack=1
         )
     return found.to(tl.float32)
 
@@ -101,10 +126,10 @@ def take(on, at, like):
 def take_two(on, at, like):
     """The same for numbers of like's 16 bits, two at an even place at once."""
     if INTERPRETED:
-        found = tl.load(on + at).to(like.dtype)
+        found = tl.load(reached(on, at)).to(like.dtype)
     else:
         found = tl.inline_asm_elementwise(
-            TWO, "=r,r,r,r", [on + at * 2, like], dtype=like.dtype, is_pure=False, pack=2
+            TWO, "=r,r,r,r", [reached(on, at), like], dtype=like.dtype, is_pure=False, pack=2
         )
     return found
 
@@ -113,7 +138,7 @@ def take_two(on, at, like):
 def straight(X: tl.constexpr, SLOT: tl.constexpr):
     """Where a block (X, X) lies by distance: the lower one in slot 0, the upper one in slot 1."""
     a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
-    return a * (2 * X + PAD) + b + SLOT * X
+    return places(a, b, 2 * X + PAD, 1, SLOT * X)
 
 
 @triton.jit
@@ -121,7 +146,11 @@ def askew(X: tl.constexpr, TURNED: tl.constexpr):
     """Where what a tile's scores take lies, of both blocks; turned: keys by queries."""
     a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
     WIDE: tl.constexpr = 2 * X + PAD
-    return a * (WIDE + 1) + (X - 1) - b if TURNED else a * (WIDE - 1) + (X - 1) + b
+    if TURNED:
+        found = places(a, b, WIDE + 1, -1, X - 1)
+    else:
+        found = places(a, b, WIDE - 1, 1, X - 1)
+    return found
 
 
 @triton.jit
@@ -132,8 +161,8 @@ def move(on, X: tl.constexpr, TURNED: tl.constexpr):
     are turned, are further back. Each of four warps has the rows of its own.
     """
     if INTERPRETED:
-        block = tl.load(on + straight(X, 0 if TURNED else 1))
-        tl.store(on + straight(X, 1 if TURNED else 0), block)
+        block = tl.load(reached(on, straight(X, 0 if TURNED else 1)))
+        tl.store(reached(on, straight(X, 1 if TURNED else 0)), block)
     else:
         tl.static_assert(X == 64)
         i = tl.arange(0, X * X // 8)
@@ -190,7 +219,11 @@ def across(on, low, high, like, X: tl.constexpr, TURNED: tl.constexpr):
     WIDE: tl.constexpr = X + PAD
     a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
     wait(False)
-    lay(on, a * WIDE + b, low)
-    lay(on, (a + X) * WIDE + b, high)
+    lay(on, places(a, b, WIDE, 1, 0), low)
+    lay(on, places(a, b, WIDE, 1, X * WIDE), high)
     wait(False)
-    return take(on, ((a - b if TURNED else b - a) + (X - 1)) * WIDE + b, like)
+    if TURNED:
+        at = places(a, b, WIDE, 1 - WIDE, (X - 1) * WIDE)
+    else:
+        at = places(a, b, -WIDE, 1 + WIDE, (X - 1) * WIDE)
+    return take(on, at, like)

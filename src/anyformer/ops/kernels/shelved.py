@@ -81,6 +81,15 @@ def last(t, h, SIDE: tl.constexpr, site, F: tl.constexpr):
 
 
 @triton.jit
+def pair_of(k_, v_, at, site, F: tl.constexpr):
+    """A tile of keys and values."""
+    b, g, p0 = at
+    left = F.N if F.even else site.keys - p0
+    k = rows(k_, place(k_, b, g, p0), left, F.N, F.D, F.BD)
+    return k, rows(v_, place(v_, b, g, p0), left, F.N, F.E, F.BE)
+
+
+@triton.jit
 def products(q, some, bias, h, row, F: tl.constexpr):
     """Queries by a block of rows, with the bias of those rows, (M, N).
 
@@ -114,20 +123,32 @@ def far_score(q, k, given, h, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED:
 
 
 @triton.jit
-def key_part(s, k, given, on, h, row, F: tl.constexpr):
-    """Scores of a near tile with what keys bring."""
+def blocks(given, h, row, F: tl.constexpr):
+    """The upper block of rows for queries and the lower one for keys; 0 for one that isn't there.
+
+    They are asked for together with keys and values, before anything waits.
+    """
+    some = block(given.query, h, row + F.N, F) if F.query else 0
+    return some, block(given.key, h, row, F) if F.key else 0
+
+
+@triton.jit
+def key_part(s, k, some, given, on, h, row, F: tl.constexpr):
+    """Scores of a near tile with what keys bring; some: the lower block of rows."""
     if F.key:
-        low = dot(block(given.key, h, row, F), tl.trans(k))
+        low = dot(some, tl.trans(k))
         high = dot(block(given.key, h, row + F.N, F), tl.trans(k))
         s += across(on, low, high, s, F.N, False)
     return s
 
 
 @triton.jit
-def query_part(s, q, given, on, h, row, F: tl.constexpr):
-    """Scores of a near tile with what queries bring; the tile before was that of earlier keys."""
+def query_part(s, q, some, given, on, h, row, F: tl.constexpr):
+    """Scores of a near tile with what queries bring, of some rows that are new.
+
+    The tile before was that of earlier keys.
+    """
     if F.query or F.bias:
-        some = block(given.query, h, row + F.N, F) if F.query else 0
         s += handed(on, products(q, some, given.bias, h, row + F.N, F), s, F.N, False)
     return s
 
@@ -184,12 +205,12 @@ def near(q, pair, state, given, shelves, at, span, site, F: tl.constexpr):
     open_shelf(q, given, on, h, row_of(least(first, span[0] * F.N, site, F), site, F), F, False)
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         p0 = t * F.N
-        k = rows(k_, place(k_, b, h // site.group, p0), site.keys - p0, F.N, F.D, F.BD)
-        v = rows(v_, place(v_, b, h // site.group, p0), site.keys - p0, F.N, F.E, F.BE)
+        k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F)
         far = least(first, p0, site, F)
-        s, row = dot(q, tl.trans(k)), row_of(far, site, F)
-        s = query_part(s, q, given, on, h, row, F)
-        s = key_part(s, k, given, other, h, row, F)
+        row = row_of(far, site, F)
+        some = blocks(given, h, row, F)
+        s = query_part(dot(q, tl.trans(k)), q, some[0], given, on, h, row, F)
+        s = key_part(s, k, some[1], given, other, h, row, F)
         s = seen(s, far, p0, keep, site, F, True, False)
         state = softer(state, s, v, site)
     return state
@@ -203,8 +224,7 @@ def beyond(q, pair, state, given, at, span, site, F: tl.constexpr, SIDE: tl.cons
     keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
     for t in tl.range(span[0], span[1], num_stages=F.stages[0]):
         p0 = t * F.N
-        k = rows(k_, place(k_, b, h // site.group, p0), site.keys - p0, F.N, F.D, F.BD)
-        v = rows(v_, place(v_, b, h // site.group, p0), site.keys - p0, F.N, F.E, F.BE)
+        k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F)
         s = far_score(q, k, given, h, site, F, SIDE, False)
         s = seen(s, least(first, p0, site, F), p0, keep, site, F, False, False)
         state = softer(state, s, v, site)

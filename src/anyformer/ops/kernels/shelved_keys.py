@@ -3,7 +3,9 @@
 A program for each tile of keys, over tiles of queries. Scores stand the other way round here, keys
 by queries, so that weights and gradients go into products as they are. What keys bring lies on a
 shelf of theirs, as what queries bring in shelved_queries.py: later queries are further back, so
-the lower block of rows becomes the upper one. What queries bring crosses all warps.
+the lower block of rows becomes the upper one. What queries bring crosses all warps. What scores and
+their gradients lose by query comes as a product, of channels of 16 bits that add up: numbers by
+column would take more registers than there are.
 """
 
 from __future__ import annotations
@@ -11,54 +13,80 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.keys import asked, query_range
+from anyformer.ops.kernels.keys import query_range
 from anyformer.ops.kernels.merge import early
 from anyformer.ops.kernels.shelf import across, begin, handed, left_over, shelf, swapped
 from anyformer.ops.kernels.shelved import block, far_score, last, of_head, row_of, seen
-from anyformer.ops.kernels.shelved_queries import learned
+from anyformer.ops.kernels.shelved_queries import DELTA, LSE, TOLD, UNIT, learned
 from anyformer.ops.kernels.tile import LOG2E, dot, least, place, plus, put, rows
 
 
 @triton.jit
-def brought(q, given, h, row, F: tl.constexpr):
+def brought(q, some, given, h, row, F: tl.constexpr):
     """What a block of rows has for queries, (N, M)."""
     by = tl.full((F.N, F.M), 0.0, tl.float32)
     if F.query:
-        by = dot(block(given.query, h, row, F), tl.trans(q))
+        by = dot(some, tl.trans(q))
     if F.bias:
         by += tl.load(of_head(given.flat, h) + row + tl.arange(0, F.N))[:, None]
     return by
 
 
 @triton.jit
-def near_score(q, k, given, shelves, h, row, F: tl.constexpr):
-    """The scores of a tile within the tables' reach, (N, M)."""
-    s = dot(k, tl.trans(q))
+def less(s, told, FIRST: tl.constexpr, END: tl.constexpr, EACH: tl.constexpr, F: tl.constexpr):
+    """A tile (N, M) less what is told of queries in some channels, of which each counts so much."""
+    c, key = tl.arange(0, 32)[None, :], tl.full((F.N, 1), 1.0, tl.float32)
+    taken = key * tl.where((c >= FIRST) & (c < END), -EACH, 0.0)
+    return plus(taken.to(told.dtype), tl.trans(told), s)
+
+
+@triton.jit
+def near_score(q, k, told, some, given, shelves, h, row, F: tl.constexpr):
+    """The scores of a tile within the tables' reach, (N, M), less log-sum-exps.
+
+    some: the lower blocks of rows for queries and for keys.
+    """
+    s = less(dot(k, tl.trans(q)), told, 0, LSE, UNIT, F)
     if F.query or F.bias:
-        low, high = brought(q, given, h, row, F), brought(q, given, h, row + F.N, F)
+        low = brought(q, some[0], given, h, row, F)
+        more = block(given.query, h, row + F.N, F) if F.query else 0
+        high = brought(q, more, given, h, row + F.N, F)
         s += across(shelves[0], low, high, s, F.N, True)
     if F.key:
-        by = dot(k, tl.trans(block(given.key, h, row, F)))
+        by = dot(k, tl.trans(some[1]))
         s += handed(shelves[1], by, s, F.N, True)
     return s
 
 
 @triton.jit
-def slopes(s, mine, v, dv, site):
-    """The gradient of scores s (N, M), and dv with a tile's; mine: grad, lse and delta."""
-    grad, lse, delta = mine
-    dp = dot(v, tl.trans(grad))  # before the exponentials, so that it runs beside them
-    p = tl.exp2(s * (site.scale * LOG2E) - lse[None, :])
-    dv += dot(p.to(grad.dtype), grad)
-    return p * (dp - delta[None, :]), dv
+def asked(q_, grads, at, site, F: tl.constexpr):
+    """q (M, BD), grad (M, BE) of a tile of queries, and what is told of them, (M, 32)."""
+    b, h, first = at
+    left = F.M if F.full else site.queries - first
+    q = rows(q_, place(q_, b, h, first), left, F.M, F.D, F.BD)
+    grad = rows(grads[0], place(grads[0], b, h, first), left, F.M, F.E, F.BE)
+    m, c = tl.arange(0, F.M)[:, None], tl.arange(0, 32)[None, :]
+    at = place(grads[3], b, h, first) + (m * TOLD + c)
+    return q, grad, tl.load(at, mask=(m >= 0) & (c < TOLD), other=0.0)
 
 
 @triton.jit
-def given_back(dk, by, k, given, slab_, spot, F: tl.constexpr):
+def slopes(s, mine, v, dv, site, F: tl.constexpr):
+    """The gradient of scores (N, M) less log-sum-exps, and dv with a tile's; mine: grad, told."""
+    grad, told = mine
+    dp = less(dot(v, tl.trans(grad)), told, LSE, DELTA, 1.0, F)  # beside the exponentials
+    p = tl.exp2(s * (site.scale * LOG2E))
+    dv += dot(p.to(grad.dtype), grad)
+    return p * dp, dv
+
+
+@triton.jit
+def given_back(dk, by, some, k, slab_, spot, F: tl.constexpr):
     """dk with what comes by a block of rows; gradients by row, (N, N), are added to the sums."""
     share, h, row = spot
+    dk = plus(by, some, dk)
     learned(place(slab_, share, h, row), by, k, F)
-    return plus(by, block(given.key, h, row, F), dk)
+    return dk
 
 
 @triton.jit
@@ -77,21 +105,24 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
         begin(shelves[1], dot(k, tl.trans(block(given.key, h, row, F))), F.N, True, True)
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         m0 = t * F.M
-        q, grad, lse, delta, _ = asked(q_, grads, given.keep, (b, h, m0), site, F)
+        q, grad, told = asked(q_, grads, (b, h, m0), site, F)
         far = least(m0, first, site, F)
         row = row_of(far, site, F)
-        s = near_score(q, k, given, shelves, h, row, F)
+        some = block(given.query, h, row, F) if F.query else 0
+        some = some, block(given.key, h, row, F) if F.key else 0
+        s = near_score(q, k, told, some, given, shelves, h, row, F)
         s = seen(s, far, first, keep, site, F, True, True)
-        ds, dv = slopes(s, (grad, lse, delta), v, dv, site)
+        ds, dv = slopes(s, (grad, told), v, dv, site, F)
         steep = ds.to(k.dtype)
+        old = block(given.key, h, row + F.N, F) if F.key else 0
         dk += dot(steep, q)
         if F.key:
             by = swapped(shelves[1], steep, F.N, True)
-            dk = given_back(dk, by, k, given, slab_, (share, h, row + F.N), F)
+            dk = given_back(dk, by, old, k, slab_, (share, h, row + F.N), F)
     if F.key and span[1] > span[0]:
         row = row_of(least(span[1] * F.M - F.M, first, site, F), site, F)
-        by = left_over(shelves[1], k, F.N, True)
-        dk = given_back(dk, by, k, given, slab_, (share, h, row), F)
+        by, old = left_over(shelves[1], k, F.N, True), block(given.key, h, row, F)
+        dk = given_back(dk, by, old, k, slab_, (share, h, row), F)
     return dk, dv
 
 
@@ -106,10 +137,10 @@ def beyond(parts, pair, sums, given, at, span, site, F: tl.constexpr, SIDE: tl.c
     whole = tl.full((F.N,), 0.0, tl.float32)
     for t in tl.range(span[0], span[1], num_stages=F.stages[0]):
         m0 = t * F.M
-        q, grad, lse, delta, _ = asked(q_, grads, given.keep, (b, h, m0), site, F)
-        s = far_score(q, k, given, h, site, F, SIDE, True)
+        q, grad, told = asked(q_, grads, (b, h, m0), site, F)
+        s = less(far_score(q, k, given, h, site, F, SIDE, True), told, 0, LSE, UNIT, F)
         s = seen(s, least(m0, first, site, F), first, keep, site, F, False, True)
-        ds, dv = slopes(s, (grad, lse, delta), v, dv, site)
+        ds, dv = slopes(s, (grad, told), v, dv, site, F)
         dk += dot(ds.to(k.dtype), q)
         if F.key:
             whole += tl.sum(ds, 1)
@@ -123,9 +154,9 @@ def beyond(parts, pair, sums, given, at, span, site, F: tl.constexpr, SIDE: tl.c
 
 @triton.jit
 def shelved_keys(q_, pair, grads, made, sums, given, site, F: tl.constexpr):
-    """made: dk and dv; grads: grad, out, lse, delta, the library's dk and dv; sums: of keys' rows.
+    """made: dk and dv; grads: grad, out, lse, what is told, the library's dk and dv.
 
-    The sums are a slab (S, H, pad + R + pad, T), and how many shares it has.
+    sums: of keys' rows, a slab (S, H, pad + R + pad, T), and how many shares it has.
     """
     k_, v_ = pair
     dk_, dv_ = made

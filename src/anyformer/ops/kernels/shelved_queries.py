@@ -15,32 +15,76 @@ import triton
 import triton.language as tl
 
 from anyformer.ops.kernels.merge import late
-from anyformer.ops.kernels.queries import row_stats
-from anyformer.ops.kernels.shelf import left_over, shelf, swapped
+from anyformer.ops.kernels.shelf import left_over, places, shelf, swapped
 from anyformer.ops.kernels.shelved import (
     block,
+    blocks,
     far_score,
     key_part,
     last,
     open_shelf,
     own_shelf,
+    pair_of,
     query_part,
     row_of,
     seen,
 )
-from anyformer.ops.kernels.tile import LOG2E, dot, key_range, least, place, plus, put, rows, turn
+from anyformer.ops.kernels.tile import (
+    INTERPRETED,
+    LOG2E,
+    dot,
+    key_range,
+    least,
+    place,
+    plus,
+    put,
+    rows,
+    turn,
+)
 
+# What the kernel of keys is told of a row, in channels of 16 bits: where its parts end, and all.
+LSE, DELTA, TOLD = tl.constexpr(3), tl.constexpr(6), tl.constexpr(8)
+UNIT, MOST = tl.constexpr(64.0), tl.constexpr(6e4)  # of the first: float16 reaches further so
+PAIR = tl.constexpr(
+    "red.relaxed.gpu.global.add.v2.f32 [$2], {$4, $5}; mov.b32 $0, 0; mov.b32 $1, 0;"
+)
+FIRST = tl.constexpr(  # where the column is 0; compilers see which numbers are never in that
+    "{ .reg .pred p, q; setp.eq.s32 p, $3, 0; setp.eq.and.s32 q, $4, 0, p;"
+    " @q red.relaxed.gpu.global.add.f32 [$1], $2; mov.b32 $0, 0; }"
+)
 ONES = tl.constexpr(32)  # columns of ones: sums of 16 come out wrong by Triton 3.6
 
 
 @triton.jit
 def add(at, value, SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """Add rows (SIZE, BLOCK) to those that lie close at an address."""
+    """Add rows (SIZE, BLOCK) to those that lie close at an address.
+
+    Two numbers at once, as a product leaves them in a thread: Triton has four, but sends them
+    through shared memory for that.
+    """
     n, d = tl.arange(0, SIZE)[:, None], tl.arange(0, BLOCK)[None, :]
-    if WIDE == BLOCK:
-        tl.atomic_add(at + (n * WIDE + d), value, sem="relaxed")
-    else:
+    if INTERPRETED or WIDE != BLOCK:
         tl.atomic_add(at + (n * WIDE + d), value, mask=(n >= 0) & (d < WIDE), sem="relaxed")
+    else:
+        own, more = places(n, d, WIDE, 1, 0)
+        to = (at + own).to(tl.int64) + more.to(tl.int64) * 4
+        tl.inline_asm_elementwise(
+            PAIR, "=r,=r,l,l,f,f", [to, value], dtype=tl.int32, is_pure=False, pack=2
+        )
+
+
+@triton.jit
+def add_first(at, value, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    """Add the first column of a tile (SIZE, BLOCK) to numbers at an address."""
+    n, d = tl.arange(0, SIZE)[:, None], tl.arange(0, BLOCK)[None, :]
+    if INTERPRETED:
+        tl.atomic_add(at + (n + d * 0), value, mask=(n >= 0) & (d == 0), sem="relaxed")
+    else:
+        own, more = places(n, d * 0, 1, 1, 0)
+        to = (at + own).to(tl.int64) + more.to(tl.int64) * 4
+        tl.inline_asm_elementwise(
+            FIRST, "=r,l,f,r,r", [to, value, d & 6, d & -7], dtype=tl.int32, is_pure=False, pack=1
+        )
 
 
 @triton.jit
@@ -57,10 +101,37 @@ def given_back(acc, by, some, q, slabs, spot, F: tl.constexpr):
         acc = plus(by, some, acc)
         learned(place(slabs[1], share, h, row), by, q, F)
     if F.bias:
-        ones, n = tl.full((F.M, ONES), 1.0, tl.float32).to(by.dtype), tl.arange(0, F.N)
-        met = tl.sum(dot(tl.trans(by), ones), 1) * (1.0 / ONES)
-        tl.atomic_add(place(slabs[0], share, h, row) + n, met, sem="relaxed")
+        ones = tl.full((F.M, ONES), 1.0, tl.float32).to(by.dtype)
+        add_first(place(slabs[0], share, h, row), dot(tl.trans(by), ones), F.N, ONES)
     return acc
+
+
+@triton.jit
+def in_parts(x, c, FIRST: tl.constexpr, like):
+    """x (M,) as three numbers of 16 bits that add up to it, in channels from one on, (M, C)."""
+    one = x.to(like.dtype).to(tl.float32)
+    two = (x - one).to(like.dtype).to(tl.float32)
+    found = tl.where(c == FIRST + 1, two[:, None], (x - one - two)[:, None])
+    found = tl.where(c == FIRST, one[:, None], found)
+    return tl.where((c >= FIRST) & (c < FIRST + 3), found, 0.0)
+
+
+@triton.jit
+def row_stats(grads, b, h, first, site, F: tl.constexpr):
+    """grad (M, BE), lse and delta (M,) of a tile of queries, which keys are told of.
+
+    Rows beyond the last query are told of too: they weigh nothing.
+    """
+    m, left = tl.arange(0, F.M), site.queries - first
+    grad = rows(grads[0], place(grads[0], b, h, first), left, F.M, F.E, F.BE)
+    out = rows(grads[1], place(grads[1], b, h, first), left, F.M, F.E, F.BE)
+    lse = tl.load(place(grads[2], b, h, first) + m, mask=m < left, other=float("inf"))
+    delta = tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
+    c, unit = tl.arange(0, TOLD)[None, :], site.scale * LOG2E * UNIT
+    told = in_parts(tl.minimum(lse / unit, MOST), c, 0, grad) + in_parts(delta, c, LSE, grad)
+    at = place(grads[3], b, h, first) + m[:, None] * TOLD + c
+    tl.store(at, told.to(grad.dtype))
+    return grad, lse, delta
 
 
 @triton.jit
@@ -87,19 +158,19 @@ def near(acc, mine, pair, given, shelves, slabs, at, span, site, F: tl.constexpr
     open_shelf(q, given, on, h, row, F, True)
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         p0 = t * F.N
-        k = rows(k_, place(k_, b, h // site.group, p0), site.keys - p0, F.N, F.D, F.BD)
-        v = rows(v_, place(v_, b, h // site.group, p0), site.keys - p0, F.N, F.E, F.BE)
+        k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F)
         far = least(first, p0, site, F)
-        s, row = dot(q, tl.trans(k)), row_of(far, site, F)
-        s = query_part(s, q, given, on, h, row, F)
-        s = key_part(s, k, given, other, h, row, F)
+        row = row_of(far, site, F)
+        some = blocks(given, h, row, F)
+        s = query_part(dot(q, tl.trans(k)), q, some[0], given, on, h, row, F)
+        s = key_part(s, k, some[1], given, other, h, row, F)
         s = seen(s, far, p0, keep, site, F, True, False)
         steep = score_grad(s, stats, v, site).to(k.dtype)
+        old = block(given.query, h, row, F) if F.query else 0
         acc += dot(steep, k)
         if F.query or F.bias:
             by = swapped(on, steep, F.N, False)
-            some = block(given.query, h, row, F) if F.query else 0
-            acc = given_back(acc, by, some, q, slabs, (share, h, row), F)
+            acc = given_back(acc, by, old, q, slabs, (share, h, row), F)
     if (F.query or F.bias) and span[1] > span[0]:
         row = row_of(least(first, span[1] * F.N - F.N, site, F), site, F) + F.N
         by = left_over(on, q, F.N, False)
@@ -118,8 +189,7 @@ def beyond(acc, mine, pair, given, slabs, at, span, site, F: tl.constexpr, SIDE:
     whole = tl.full((F.M,), 0.0, tl.float32)
     for t in tl.range(span[0], span[1], num_stages=F.stages[0]):
         p0 = t * F.N
-        k = rows(k_, place(k_, b, h // site.group, p0), site.keys - p0, F.N, F.D, F.BD)
-        v = rows(v_, place(v_, b, h // site.group, p0), site.keys - p0, F.N, F.E, F.BE)
+        k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F)
         s = far_score(q, k, given, h, site, F, SIDE, False)
         s = seen(s, least(first, p0, site, F), p0, keep, site, F, False, False)
         ds = score_grad(s, stats, v, site)
@@ -138,9 +208,10 @@ def beyond(acc, mine, pair, given, slabs, at, span, site, F: tl.constexpr, SIDE:
 
 @triton.jit
 def shelved_queries(q_, pair, grads, dq_, sums, given, site, F: tl.constexpr):
-    """grads: grad, out, lse, delta to be filled, and the library's dq; sums: slabs, their shares.
+    """grads: grad, out, lse, what keys are told (B, H, Q, TOLD), and the library's dq.
 
-    Slabs are (S, H, pad + R + pad, T): programs that run together add to shares of their own.
+    sums: slabs (S, H, pad + R + pad, T), and how many shares, S: programs that run together add to
+    shares of their own.
     """
     first, bh = turn(F), tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads

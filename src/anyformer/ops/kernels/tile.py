@@ -74,6 +74,7 @@ class Form(NamedTuple):
     other: bool = False  # the library has a part of the rows, which is added
     lean: bool = False  # what vectors bring to near scores is read from buffers, of slants.py
     slant: bool = False  # gradients of near scores are written down there
+    full: bool = False  # queries fill their tiles; only kernels with shelves ask
     whole: bool = True  # tiles divide the channels, where they are more than a tile's
 
 
