@@ -13,7 +13,9 @@ from anyformer.ops.kernels.shelved_keys import shelved_keys
 from anyformer.ops.kernels.shelved_queries import TOLD, shelved_queries
 from anyformer.ops.kernels.tile import Form, Site, View
 
-FORWARD = Size(64, 64, 4, 2)  # four warps have 16 of 64 rows each: then a shelf is theirs alone
+# Four warps have 16 of 64 rows each: then a shelf is theirs alone. Three programs fit on a
+# processor forwards, two where there are tables for both sides, and two backwards.
+FORWARD = Size(64, 64, 4, 2, 168)
 QUERIES = Size(64, 64, 4, 1)
 KEYS = Size(64, 64, 4, 1)  # as many queries as above
 SHARES, ROOM = 4, 64 << 20  # copies of a table's sums, and bytes: programs add to one in turn
@@ -22,7 +24,7 @@ SHARES, ROOM = 4, 64 << 20  # copies of a table's sums, and bytes: programs add 
 def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
     """As launch_forward.forward."""
     q, both = work.q, all(t.numel() for t in work.tables[1:])
-    size = FORWARD._replace(stages=1) if both else FORWARD  # so two programs fit on a processor
+    size = FORWARD._replace(stages=1, registers=0) if both else FORWARD
     batch, heads, queries, _ = q.shape
     out = q.new_empty(batch, queries, heads, work.v.shape[-1]).transpose(1, 2)
     out = out if into is None else into

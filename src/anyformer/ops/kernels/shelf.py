@@ -18,7 +18,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.tile import INTERPRETED
+from anyformer.ops.kernels.tile import INTERPRETED, dot
 
 NUMBERS = tl.constexpr(9216)  # of a shelf
 PAD = tl.constexpr(8)  # numbers between rows: those that a warp takes lie in banks of their own
@@ -202,12 +202,13 @@ def swapped(on, steep, X: tl.constexpr, TURNED: tl.constexpr):
 
 
 @triton.jit
-def left_over(on, like, X: tl.constexpr, TURNED: tl.constexpr):
-    """Gradients by distance of the block that no tile takes over; they may lie as rows do."""
-    wait(False)
+def left_over(on, x, X: tl.constexpr, TURNED: tl.constexpr):
+    """Gradients by distance of the block that no tile takes over; x: the rows' own, (X, BD)."""
     a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
+    like = dot(x, tl.trans(x)).to(x.dtype)  # lies as products do, and so what is taken
+    wait(False)
     found = take_two(on, straight(X, 0 if TURNED else 1), like)
-    return tl.where(b >= a if TURNED else a + b < X - 1, found, 0.0).to(like.dtype)
+    return tl.where(b >= a if TURNED else a + b < X - 1, found, 0.0).to(x.dtype)
 
 
 @triton.jit

@@ -18,6 +18,7 @@ from anyformer.ops.kernels.shelf import across, begin, handed, shelf
 from anyformer.ops.kernels.tile import (
     LOG2E,
     View,
+    anew,
     dot,
     hidden,
     key_range,
@@ -81,12 +82,31 @@ def last(t, h, SIDE: tl.constexpr, site, F: tl.constexpr):
 
 
 @triton.jit
-def pair_of(k_, v_, at, site, F: tl.constexpr):
+def some_rows(
+    x, at, left, SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr, ALONE: tl.constexpr
+):
+    """Rows from an address on, as tile.rows.
+
+    Alone: near tiles have many numbers, so that places aren't held in registers throughout. Where
+    loads are asked for ahead, Triton can't have that.
+    """
+    n, d = tl.arange(0, SIZE), tl.arange(0, BLOCK)
+    seen = (n < left)[:, None]
+    if WIDE != BLOCK:
+        seen = seen & (d < WIDE)[None, :]
+    if ALONE:
+        n += anew()
+    return tl.load(at + n[:, None] * x.n + d[None, :], mask=seen, other=0.0)
+
+
+@triton.jit
+def pair_of(k_, v_, at, site, F: tl.constexpr, NEAR: tl.constexpr):
     """A tile of keys and values."""
     b, g, p0 = at
     left = F.N if F.even else site.keys - p0
-    k = rows(k_, place(k_, b, g, p0), left, F.N, F.D, F.BD)
-    return k, rows(v_, place(v_, b, g, p0), left, F.N, F.E, F.BE)
+    ALONE: tl.constexpr = NEAR and F.stages[1] == 1
+    k = some_rows(k_, place(k_, b, g, p0), left, F.N, F.D, F.BD, ALONE)
+    return k, some_rows(v_, place(v_, b, g, p0), left, F.N, F.E, F.BE, ALONE)
 
 
 @triton.jit
@@ -205,7 +225,7 @@ def near(q, pair, state, given, shelves, at, span, site, F: tl.constexpr):
     open_shelf(q, given, on, h, row_of(least(first, span[0] * F.N, site, F), site, F), F, False)
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         p0 = t * F.N
-        k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F)
+        k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F, True)
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
@@ -224,7 +244,7 @@ def beyond(q, pair, state, given, at, span, site, F: tl.constexpr, SIDE: tl.cons
     keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
     for t in tl.range(span[0], span[1], num_stages=F.stages[0]):
         p0 = t * F.N
-        k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F)
+        k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F, False)
         s = far_score(q, k, given, h, site, F, SIDE, False)
         s = seen(s, least(first, p0, site, F), p0, keep, site, F, False, False)
         state = softer(state, s, v, site)
@@ -232,11 +252,21 @@ def beyond(q, pair, state, given, at, span, site, F: tl.constexpr, SIDE: tl.cons
 
 
 @triton.jit
+def held(q, F: tl.constexpr):
+    """Queries as a product leaves them: so products read them from registers, not shared memory.
+
+    Products with both sides in shared memory would wait for it.
+    """
+    a, b = tl.arange(0, F.BD)[:, None], tl.arange(0, F.BD)[None, :]
+    return dot(q, tl.where(a == b, 1.0, 0.0).to(q.dtype)).to(q.dtype)
+
+
+@triton.jit
 def shelved(q_, k_, v_, outs, lse_, given, site, F: tl.constexpr):
     """out (B, H, Q, E) and lse (B, H, Q) in units of log 2."""
     first, bh = turn(F), tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
-    q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
+    q = held(rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD), F)
     shelves = own_shelf(given, F), shelf(given.scratch, 1) if F.key else 0
     acc = tl.full((F.M, F.BE), 0.0, tl.float32)
     top = tl.full((F.M,), float("-inf"), tl.float32)

@@ -16,7 +16,7 @@ import triton.language as tl
 from anyformer.ops.kernels.keys import query_range
 from anyformer.ops.kernels.merge import early
 from anyformer.ops.kernels.shelf import across, begin, handed, left_over, shelf, swapped
-from anyformer.ops.kernels.shelved import block, far_score, last, of_head, row_of, seen
+from anyformer.ops.kernels.shelved import block, far_score, last, of_head, row_of, seen, some_rows
 from anyformer.ops.kernels.shelved_queries import DELTA, LSE, TOLD, UNIT, learned
 from anyformer.ops.kernels.tile import LOG2E, dot, least, place, plus, put, rows
 
@@ -59,12 +59,14 @@ def near_score(q, k, told, some, given, shelves, h, row, F: tl.constexpr):
 
 
 @triton.jit
-def asked(q_, grads, at, site, F: tl.constexpr):
+def asked(q_, grads, at, site, F: tl.constexpr, NEAR: tl.constexpr):
     """q (M, BD), grad (M, BE) of a tile of queries, and what is told of them, (M, 32)."""
     b, h, first = at
     left = F.M if F.full else site.queries - first
-    q = rows(q_, place(q_, b, h, first), left, F.M, F.D, F.BD)
-    grad = rows(grads[0], place(grads[0], b, h, first), left, F.M, F.E, F.BE)
+    ALONE: tl.constexpr = NEAR and F.stages[1] == 1
+    q = some_rows(q_, place(q_, b, h, first), left, F.M, F.D, F.BD, ALONE)
+    to = place(grads[0], b, h, first)
+    grad = some_rows(grads[0], to, left, F.M, F.E, F.BE, ALONE)
     m, c = tl.arange(0, F.M)[:, None], tl.arange(0, 32)[None, :]
     at = place(grads[3], b, h, first) + (m * TOLD + c)
     return q, grad, tl.load(at, mask=(m >= 0) & (c < TOLD), other=0.0)
@@ -105,7 +107,7 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
         begin(shelves[1], dot(k, tl.trans(block(given.key, h, row, F))), F.N, True, True)
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         m0 = t * F.M
-        q, grad, told = asked(q_, grads, (b, h, m0), site, F)
+        q, grad, told = asked(q_, grads, (b, h, m0), site, F, True)
         far = least(m0, first, site, F)
         row = row_of(far, site, F)
         some = block(given.query, h, row, F) if F.query else 0
@@ -137,7 +139,7 @@ def beyond(parts, pair, sums, given, at, span, site, F: tl.constexpr, SIDE: tl.c
     whole = tl.full((F.N,), 0.0, tl.float32)
     for t in tl.range(span[0], span[1], num_stages=F.stages[0]):
         m0 = t * F.M
-        q, grad, told = asked(q_, grads, (b, h, m0), site, F)
+        q, grad, told = asked(q_, grads, (b, h, m0), site, F, False)
         s = less(far_score(q, k, given, h, site, F, SIDE, True), told, 0, LSE, UNIT, F)
         s = seen(s, least(m0, first, site, F), first, keep, site, F, False, True)
         ds, dv = slopes(s, (grad, told), v, dv, site, F)

@@ -99,10 +99,12 @@ def given_back(acc, by, some, q, slabs, spot, F: tl.constexpr):
     share, h, row = spot
     if F.query:
         acc = plus(by, some, acc)
-        learned(place(slabs[1], share, h, row), by, q, F)
+    turned = tl.trans(by)
     if F.bias:
         ones = tl.full((F.M, ONES), 1.0, tl.float32).to(by.dtype)
-        add_first(place(slabs[0], share, h, row), dot(tl.trans(by), ones), F.N, ONES)
+        add_first(place(slabs[0], share, h, row), dot(turned, ones), F.N, ONES)
+    if F.query:
+        add(place(slabs[1], share, h, row), dot(turned, q), F.N, F.T, F.BD)
     return acc
 
 
@@ -158,7 +160,7 @@ def near(acc, mine, pair, given, shelves, slabs, at, span, site, F: tl.constexpr
     open_shelf(q, given, on, h, row, F, True)
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         p0 = t * F.N
-        k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F)
+        k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F, True)
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
@@ -189,7 +191,7 @@ def beyond(acc, mine, pair, given, slabs, at, span, site, F: tl.constexpr, SIDE:
     whole = tl.full((F.M,), 0.0, tl.float32)
     for t in tl.range(span[0], span[1], num_stages=F.stages[0]):
         p0 = t * F.N
-        k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F)
+        k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F, False)
         s = far_score(q, k, given, h, site, F, SIDE, False)
         s = seen(s, least(first, p0, site, F), p0, keep, site, F, False, False)
         ds = score_grad(s, stats, v, site)
