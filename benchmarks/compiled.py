@@ -1,10 +1,9 @@
 """What the kernels of a switch are compiled to for an H100 or H200, without one.
 
-`python -m benchmarks compiled --only "T5 bias, tiles"`: registers, bytes spilled, shared memory, how
-many programs fit on a processor at once, and of each innermost loop the instructions of a warp, in
-all and by kind. A kernel is compiled as a
-step of `switches` would launch it, at 1,024 tokens in bfloat16; nothing is run. It needs Triton,
-whose package brings the compiler and the disassembler.
+`python -m benchmarks compiled --only "T5 bias, tiles"`: registers, bytes spilled, shared memory,
+how many programs fit on a processor at once, and of each innermost loop the instructions of a warp,
+in all and by kind. A kernel is compiled as a step of `switches` would launch it, at 1,024 tokens in
+bfloat16; nothing is run. It needs Triton, whose package brings the compiler and the disassembler.
 """
 
 from __future__ import annotations

@@ -48,43 +48,51 @@ LEANING: dict[str, list[Tiles]] = {  # and the kernels of slants, rows by distan
     "pull": [(64, 64, 4, 1), (64, 32, 4, 2), (128, 64, 8, 1), (64, 128, 4, 1)],
 }
 BOUNDS: list[Tiles] = [(64, 128, 8, 2), (64, 128, 8, 4), (64, 64, 4, 3), (64, 32, 4, 3)]
-WORKS = {  # the switch, the backend that runs it, and the kernels whose tiles are tried
-    "T5 bias": ("tiles", FOUR),
-    "learned ALiBi": ("tiles", PLAIN),
-    "Transformer-XL": ("tiles", LEANING),
-    "DeBERTa": ("tiles", LEANING),
-    "Shaw": ("far", LEANING),
-    "top-k": ("sparse", {"threshold": BOUNDS}),
-    "entmax": ("sparse", {"levels": BOUNDS, "roots": PLAIN["forward"]}),
+X = 64  # of a shelf
+SHELVED: dict[str, list[Tiles]] = {
+    "shelved": [(X, X, 4, 1), (X, X, 4, 2), (X, X, 4, 3), (X, X, 4, 1, 168), (X, X, 4, 2, 168)],
+    "shelved_queries": [(X, X, 4, 1), (X, X, 4, 2), (X, X, 4, 1, 168)],
+    "shelved_keys": [(X, X, 4, 1), (X, X, 4, 2), (X, X, 4, 1, 168)],
+}
+WORKS = {  # by name: a switch, the backend that runs it, and the kernels whose tiles are tried
+    "T5 bias": ("T5 bias", "tiles", FOUR),
+    "learned ALiBi": ("learned ALiBi", "tiles", PLAIN),
+    "Transformer-XL": ("Transformer-XL", "tiles", LEANING),
+    "Transformer-XL, shelves": ("Transformer-XL", "shelves", SHELVED),
+    "DeBERTa": ("DeBERTa", "tiles", LEANING),
+    "DeBERTa, shelves": ("DeBERTa", "shelves", SHELVED),
+    "Shaw": ("Shaw", "far", LEANING),
+    "top-k": ("top-k", "sparse", {"threshold": BOUNDS}),
+    "entmax": ("entmax", "sparse", {"levels": BOUNDS, "roots": PLAIN["forward"]}),
 }
 
 
 class Try(NamedTuple):
-    """One measurement: a switch with another size of one kernel's tiles; none: as it is."""
+    """One measurement: a work with another size of one kernel's tiles; none: as it is."""
 
-    switch: str
+    work: str
     kernel: str = ""
     size: Tiles = (0, 0, 0, 0)
 
 
 def tries(only: tuple[str, ...]) -> Iterator[Try]:
-    """All that is measured, each switch as it is first."""
-    for switch, (_, kernels) in WORKS.items():
-        if not only or switch in only:
-            yield Try(switch)
-            yield from (Try(switch, k, size) for k, sizes in kernels.items() for size in sizes)
+    """All that is measured, each work as it is first."""
+    for work, (_, _, kernels) in WORKS.items():
+        if not only or work in only:
+            yield Try(work)
+            yield from (Try(work, k, size) for k, sizes in kernels.items() for size in sizes)
 
 
 @contextmanager
 def tiled(one: Try) -> Iterator[None]:
     """Within it, one kernel has other tiles."""
-    from anyformer.ops.kernels import launch, launch_slants
+    from anyformer.ops.kernels import launch, launch_shelves, launch_slants
 
     if not one.kernel:
         yield
         return
     slants = {"lean": launch_slants.LEANS, "slant": launch_slants.SUMS, "pull": launch_slants.PULLS}
-    tables = [launch.PLAIN, launch.VECTORS, launch.LEANING, slants]
+    tables = [launch.PLAIN, launch.VECTORS, launch.LEANING, launch_shelves.SIZES, slants]
     tables = [table for table in tables if one.kernel in table]
     before = [table[one.kernel].copy() for table in tables]
     for table in tables:
@@ -102,7 +110,8 @@ def spent(one: Try, place: Place, times: int) -> tuple[float, str]:
     """Milliseconds of a step, the best of some, and why there are none where it doesn't run."""
     found = []
     try:
-        step = made(place, Contestant(one.switch, OURS, one.switch, WORKS[one.switch][0]))
+        switch, backend, _ = WORKS[one.work]
+        step = made(place, Contestant(one.work, OURS, switch, backend))
         with tiled(one):
             step(1)
             if times and place.device == "cuda":
@@ -136,17 +145,17 @@ def tune(settings: Settings) -> None:
         late = ahead(compile_one, [(one, short) for one in wanted], settings.limit)
     table = Table(
         f"Tiles, {settings.device}",
-        ["switch", "kernel", "queries, keys, warps, stages, registers", "ms", "of now"],
+        ["work", "kernel", "queries, keys, warps, stages, registers", "ms", "of now"],
     )
     now: dict[str, float] = {}
     for i, one in enumerate(wanted):
         left_out = (float("inf"), f"compiling: {late[i]}") if i in late else None
         ms, why = left_out or spent(one, place, TIMES if gpu else 1)
-        now.setdefault(one.switch, ms)
+        now.setdefault(one.work, ms)
         size = " ".join(map(str, one.size)) if one.kernel else "as it is"
-        ratio = why or f"{ms / now[one.switch]:.3f}"
-        table.rows.append([one.switch, one.kernel or "all", size, f"{ms:.2f}", ratio])
-        table.raw[" ".join([one.switch, one.kernel, size])] = ms
+        ratio = why or f"{ms / now[one.work]:.3f}"
+        table.rows.append([one.work, one.kernel or "all", size, f"{ms:.2f}", ratio])
+        table.raw[" ".join([one.work, one.kernel, size])] = ms
         print(" | ".join(table.rows[-1]), flush=True)
         table.keep(settings, name)
     table.rows.sort(key=lambda row: (list(WORKS).index(row[0]), row[1], float(row[3])))

@@ -64,8 +64,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def tiles(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from anyformer.ops.kernels import launch, launch_shelves
 
-    for name in ("FORWARD", "QUERIES", "KEYS"):
-        monkeypatch.setattr(launch_shelves, name, launch.Size(size, size, 4, 1))
+    for name in launch_shelves.SIZES:
+        monkeypatch.setitem(launch_shelves.SIZES, name, {2: launch.Size(size, size, 4, 1)})
 
 
 @pytest.mark.parametrize("name", SHELVED)

@@ -129,6 +129,19 @@ def test_tuning_tells_what_does_not_run() -> None:
     assert "tiles" in why
 
 
+def test_tuning_changes_the_tiles_of_shelves_and_puts_them_back() -> None:
+    from anyformer.ops.kernels import launch_shelves
+
+    before = {kernel: dict(sizes) for kernel, sizes in launch_shelves.SIZES.items()}
+    tried = [one for one in tune.tries(("DeBERTa, shelves",)) if one.kernel]
+    assert {one.kernel for one in tried} == launch_shelves.SIZES.keys()
+    for one in tried:
+        with tune.tiled(one):
+            (size,) = launch_shelves.SIZES[one.kernel].values()
+            assert tuple(size)[: len(one.size)] == one.size
+    assert before == launch_shelves.SIZES
+
+
 def test_near_vectors_beside_far_keys_have_a_row_on_shelves(monkeypatch):
     pytest.importorskip("triton")
     place = Place("cpu", torch.float16, 1, 80, 1)

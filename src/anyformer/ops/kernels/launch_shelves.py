@@ -15,16 +15,18 @@ from anyformer.ops.kernels.tile import Form, Site, View
 
 # Four warps have 16 of 64 rows each: then a shelf is theirs alone. Three programs fit on a
 # processor forwards, two where there are tables for both sides, and two backwards.
-FORWARD = Size(64, 64, 4, 2, 168)
-QUERIES = Size(64, 64, 4, 1)
-KEYS = Size(64, 64, 4, 1)  # as many queries as above
+# By kernel, then by how many tables of vectors there are; those backwards have as many queries.
+SIZES = {
+    "shelved": {1: Size(64, 64, 4, 2, 168), 2: Size(64, 64, 4, 1)},
+    "shelved_queries": {2: Size(64, 64, 4, 1)},
+    "shelved_keys": {2: Size(64, 64, 4, 1)},
+}
 SHARES, ROOM = 4, 64 << 20  # copies of a table's sums, and bytes: programs add to one in turn
 
 
 def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
     """As launch_forward.forward."""
-    q, both = work.q, all(t.numel() for t in work.tables[1:])
-    size = FORWARD._replace(stages=1, registers=0) if both else FORWARD
+    q, size = work.q, _size(work, "shelved")
     batch, heads, queries, _ = q.shape
     out = q.new_empty(batch, queries, heads, work.v.shape[-1]).transpose(1, 2)
     out = out if into is None else into
@@ -41,7 +43,7 @@ def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tenso
 
 def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]:
     """The gradients of q, k, v, bias, query, key and slope; empty for one that isn't there."""
-    q, size = work.q, QUERIES
+    q, size = work.q, _size(work, "shelved_queries")
     form, site = _compiled(work, size)
     dq, dk, dv = (torch.empty_like(x) for x in (q, work.k, work.v))
     other = tuple(map(view, work.other)) or (view(grad),) * 3
@@ -55,7 +57,7 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
         view(q), pair, (*grads, other[0]), view(dq),
         ((bias, query), len(slabs[0])), given, site, form,
     )  # fmt: skip
-    size = KEYS
+    size = _size(work, "shelved_keys")
     form, site = _compiled(work, size)
     start(
         shelved_keys, (tiles(site.keys, size.n), q.shape[0] * work.k.shape[1]), size,
@@ -64,6 +66,12 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
     )  # fmt: skip
     found = [_folded(slab, t, site.pad) for slab, t in zip(slabs, work.tables, strict=True)]
     return [dq, dk, dv, *found, q.new_empty(0, dtype=torch.float32)]
+
+
+def _size(work: Work, kernel: str) -> Size:
+    """The tiles of a kernel for the tables that there are."""
+    count, sizes = sum(t.numel() > 0 for t in work.tables[1:]), SIZES[kernel]
+    return sizes[next(most for most in sizes if count <= most)]
 
 
 def _compiled(work: Work, size: Size) -> tuple[Form, Site]:
