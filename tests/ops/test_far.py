@@ -60,8 +60,8 @@ def test_near_vectors_may_pass_by_shelves(name: str, monkeypatch: pytest.MonkeyP
     seen = []
     monkeypatch.setattr(shelves, "lacks", lambda *a: seen.append(a) or lacks(*a))
     if not GPU:
-        for name in launch_shelves.SIZES:
-            monkeypatch.setitem(launch_shelves.SIZES, name, {2: Size(16, 16, 4, 1)})
+        for kernel in launch_shelves.SIZES:
+            monkeypatch.setitem(launch_shelves.SIZES, kernel, {2: Size(16, 16, 4, 1)})
     assert_as_exact_as_can_be(replace(CASES[name], dtype=torch.float16), "far")
     assert seen and lacks(*seen[0]) is None
 
