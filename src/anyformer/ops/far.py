@@ -1,9 +1,10 @@
 """Relative terms in two parts on a GPU: near keys by our tiles, far ones by the library's kernel.
 
-Beyond the low end of its tables a query adds the same to all its scores, and softmax doesn't see
-what a whole row gains: with tables that count from their low end, far keys are attended to plainly.
-What a key adds there, k · r for the first row r of its table, the library takes as a part of its
-queries, q + r / scale; near keys have q itself and the keys' table as it is.
+Beyond the low end of its tables a query adds the same to all its scores, so that far keys are
+attended to plainly, and what a row gains there is added to their log-sum-exp; a bias counts from
+its low end, where it gains nothing. What a key adds there, k · r for the first row r of its table,
+the library takes as a part of its queries, q + r / scale; near keys have q itself and the keys'
+table as it is.
 Queries from the W-th on and keys up to the W-th last are a causal square of their own, which the
 library's fused kernel knows; the W - 1 nearest keys and the query itself are a window. Both parts
 are merged by their log-sum-exp, and go backwards with the merged output and log-sum-exp. The
@@ -72,10 +73,9 @@ def far(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
 
 
 def from_low_end(near: Relative) -> Relative:
-    """The same terms less what queries see at the low end; a bias in float32, which is exact."""
-    above = lambda t: None if t is None else t - t[:, :1]
-    bias = None if near.bias is None else near.bias.float()
-    return Relative(near.low, near.high, above(bias), above(near.query), near.key)
+    """The same terms, a bias less its low end, in float32."""
+    bias = None if near.bias is None else near.bias.float() - near.bias[:, :1].float()
+    return Relative(near.low, near.high, bias, near.query, near.key)
 
 
 def widening(q: Tensor, key: Tensor | None, scale: float) -> Tensor:
@@ -88,49 +88,60 @@ def widening(q: Tensor, key: Tensor | None, scale: float) -> Tensor:
 class _Far(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scale: float, facts: list[int], *given: Tensor) -> Tensor:  # type: ignore[override]
-        out, lse = run_forward(list(given), scale, facts)
-        ctx.save_for_backward(*given, out, lse)
+        out, lse, plain = run_forward(list(given), scale, facts)
+        ctx.save_for_backward(*given, out, lse, plain)
         ctx.scale, ctx.facts = scale, facts
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        *given, out, lse = ctx.saved_tensors
-        found = run_backward([*given, out, lse, alike(grad, out)], ctx.scale, ctx.facts)
+        *given, out, lse, plain = ctx.saved_tensors
+        found = run_backward([*given, out, lse, plain, alike(grad, out)], ctx.scale, ctx.facts)
         return (None, None, *found, None)
 
 
 @torch.library.custom_op("anyformer::far_forward", mutates_args=())
-def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
-    """What widens far queries, then all that ops.tiles has -> output, log-sum-exp by log 2."""
+def run_forward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
+    """What widens far queries, then all that ops.tiles has -> output, log-sum-exp by log 2.
+
+    And that as the library counts, without what rows gain; empty where that is the same.
+    """
     from anyformer.ops.kernels import launch, launch_forward  # Triton is no dependency
 
     wide, q, k, v, *tables, _, keep = given
     work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
     part = library(Square.of(q, k, v, work.facts.width, wide), scale)
-    (out,), lse = launch_forward.forward(replace(work, other=part), torch.empty_like(q))
-    return out, lse
+    plain = q.new_empty(q.shape[:3] if tables[1].numel() else (1, 1, 0), dtype=torch.float32)
+    work = replace(work, other=(*part, plain))
+    (out,), lse = launch_forward.forward(work, torch.empty_like(q))
+    return [out, lse, plain]
 
 
 @run_forward.register_fake
-def _(given: list[Tensor], scale: float, facts: list[int]) -> tuple[Tensor, Tensor]:
-    q = given[1]
-    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+def _(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
+    q, query = given[1], given[5]
+    number = lambda shape: q.new_empty(shape, dtype=torch.float32)
+    shape = q.shape[:3] if query.numel() else (1, 1, 0)
+    return [torch.empty_like(q), number(q.shape[:3]), number(shape)]
 
 
 @torch.library.custom_op("anyformer::far_backward", mutates_args=())
 def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
-    """The same, then output, log-sum-exp and the output's gradient -> those of all that learns."""
+    """The same, then what is made of it, and the output's gradient -> those of all that learns."""
     from anyformer.ops.kernels import launch, launch_backward
 
-    wide, q, k, v, *tables, _, keep, out, lse, grad = given
-    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts))
+    wide, q, k, v, *tables, _, keep, out, lse, plain, grad = given
+    query, sums = tables[1], plain if plain.numel() else lse
+    above = query - query[:, :1]  # what near keys give to queries, and far ones don't take
+    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts), back=above)
     back = work.facts.width
-    out_, lse_, grad_ = (x[:, :, back:] for x in (out, lse, grad))
+    out_, lse_, grad_ = (x[:, :, back:] for x in (out, sums, grad))
     square = Square.of(q, k, v, back, wide)
     part = library_backward(square, out_, lse_ * LOG2, grad_, scale)
     found = launch_backward.backward(replace(work, other=part), out, lse, grad)
+    if query.numel():  # gradients of a row's scores sum to 0: far ones are what near ones leave
+        found[4][:, 0] -= found[4].sum(1, dtype=torch.float32).to(query.dtype)
     return [widened(part[0], wide), *found]
 
 

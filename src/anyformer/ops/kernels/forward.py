@@ -70,7 +70,7 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
     """out (B, H, Q, E) and lse (B, H, Q) in units of log 2; extra as Work makes it.
 
     Of entmax, outs has the mean of the values by the roots of the weights as well, and no lse;
-    where the library has a part of the rows, its output and lse.
+    where the library has a part of the rows, its output, its lse, and that of all as it counts.
     """
     first, bh = turn(F), tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
@@ -106,12 +106,18 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
                     s = far_score((q, k), more, extra, h, away, site, F, side, False)
                 s = hidden(s, away, p0 + n[None, :], keep, site, F, side == 1)
                 state = softer(state, s, v, bound, F)
-    finish(outs, lse_, (b, h, first), state, site, F)
+    gain = 0.0
+    if F.other and F.query:
+        gain = far_query(q, extra, h, 0, site, F)
+    finish(outs, lse_, (b, h, first), state, gain, site, F)
 
 
 @triton.jit
-def finish(outs, lse_, at, state, site, F: tl.constexpr):
-    """Divide the sums and write them down; rows that saw nothing get 0 and a lse that hides all."""
+def finish(outs, lse_, at, state, gain, site, F: tl.constexpr):
+    """Divide the sums and write them down; rows that saw nothing get 0 and a lse that hides all.
+
+    gain: what the library's scores of a row lack.
+    """
     b, h, first = at
     acc, more, top, total = state
     m, left = tl.arange(0, F.M), site.queries - first
@@ -124,6 +130,6 @@ def finish(outs, lse_, at, state, site, F: tl.constexpr):
         out = acc / whole[:, None]
         lse = tl.where(none, float("inf"), top + tl.log2(whole))
         if F.other:
-            out, lse = merged((outs[1], outs[2]), at, out, lse, site, F)
+            out, lse = merged((outs[1], outs[2], outs[3]), at, out, lse, gain, site, F)
         put(outs[0], place(outs[0], b, h, first), left, out, F.M, F.E, F.BE)
         tl.store(place(lse_, b, h, first) + m, lse, mask=m < left)

@@ -85,7 +85,8 @@ class Work:
     bound: Tensor | None = None  # (B, H, Q) float32, where scores below weigh nothing
     slope: Tensor | None = None  # (H,) float32, where facts say that there is one
     norms: Tensor | None = None  # (B, H, 2, C), of launch_norms; none or empty: all keys count
-    other: tuple[Tensor, ...] = ()  # the library's part: out and lse, or dq, dk and dv
+    other: tuple[Tensor, ...] = ()  # the library's: out, lse and the whole's; or dq, dk and dv
+    back: Tensor | None = None  # what gradients of queries take in place of the query table
     lean: bool = False  # what vectors in tables bring to scores lies in buffers, of launch_slants
 
     def size(self, kernel: str) -> Size:
@@ -154,19 +155,30 @@ class Work:
         """How far a tile reaches beyond the ends of the bias."""
         return max(s.m + s.n for s in map(self.size, LEANING if self.lean else PLAIN))
 
+    def returned(self) -> Tensor:
+        """The table that gradients of queries take."""
+        return self.tables[1] if self.back is None else self.back
+
     def extra(self) -> tuple[View, ...]:
         """Bias, query, key, keep, bounds, slope and norms; bias and slope in units of log 2."""
         bias, query, key = self.tables
         bias = shifted(bias * LOG2E.value, self.pad) if bias.numel() else bias[:, None, None]
-        apart = lambda t: 0 if t.shape[0] == 1 else t.stride(0)
-        vectors = [View(t, 0, apart(t) if t.numel() else 0, 1) for t in (query, key)]
-        keep = View(self.keep, apart(self.keep) if self.keep.numel() else 0, 0, 1)
+        alone = self.keep.shape[0] == 1 or not self.keep.numel()
+        keep = View(self.keep, 0 if alone else self.keep.stride(0), 0, 1)
         bound = keep if self.bound is None else view(self.bound[..., None])
         slope = keep
         if self.slope is not None and self.slope.numel():
             slope = View(self.slope * LOG2E.value, 0, 1, 1)
         norms = keep if self.norms is None or not self.norms.numel() else view(self.norms)
+        vectors = table(query), table(key)
         return (view(bias.transpose(0, 1)), *vectors, keep, bound, slope, norms)
+
+    def others(self) -> tuple[View, ...]:
+        """The library's output and log-sum-exp, and room for that of the whole, for kernels."""
+        if not self.other:
+            return ()
+        out, *by_row = self.other
+        return view(out), *(view(x[..., None]) for x in by_row)
 
 
 def shifted(bias: Tensor, pad: int) -> Tensor:
@@ -196,6 +208,11 @@ def start(kernel: Any, grid: tuple[int, ...], size: Size, *given: Any) -> None:
 def view(x: Tensor) -> View:
     """A tensor of 4 axes as kernels see it."""
     return View(x, x.stride(0), x.stride(1), x.stride(2))
+
+
+def table(t: Tensor) -> View:
+    """A table (H or 1, R, T), or none, as kernels see it."""
+    return View(t, 0, 0 if t.shape[0] < 2 else t.stride(0), 1)
 
 
 def tiles(length: int, tile: int) -> int:

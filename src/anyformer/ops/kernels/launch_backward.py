@@ -10,7 +10,7 @@ from torch import Tensor
 from anyformer.ops.kernels import launch_shelves, launch_tables
 from anyformer.ops.kernels.keys import keys as keys_kernel
 from anyformer.ops.kernels.keys import lead_keys as lead_kernel
-from anyformer.ops.kernels.launch import Work, start, tiles, view
+from anyformer.ops.kernels.launch import Work, start, table, tiles, view
 from anyformer.ops.kernels.launch_room import Strip, everything, fit, leans, moved, strips
 from anyformer.ops.kernels.launch_slants import Leans, Slants
 from anyformer.ops.kernels.launch_tables import Sums
@@ -31,7 +31,9 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
     )
     grads += tuple(map(view, work.other))
     work = replace(work, lean=leans(work))
-    slants, leaning = Slants(work) if fit(work) else None, Leans(work) if work.lean else None
+    bias, _, key = work.tables
+    returned = replace(work, tables=[bias, work.returned(), key])
+    slants, leaning = Slants(returned) if fit(work) else None, Leans(work) if work.lean else None
     extra = work.extra()
     for strip in [everything(work)] if slants is None else strips(work):
         more = () if leaning is None else leaning.fill(strip)
@@ -60,6 +62,7 @@ def _strip(
     extra = (moved(bias, 0, h), *map(by_query, rest))
     none = (grads[0], grads[0], 0, 0)
     extra += (*(leaning or none), *(none if slants is None else slants.views(slants.made)))
+    extra += (by_query(table(work.returned())),)
     site, slanted = site._replace(heads=heads), slants is not None
     size = work.size("queries")
     form = work.form(size)._replace(slant=slanted)

@@ -45,7 +45,7 @@ def _strip(
     (b, b1), (g, _) = strip
     h, h1 = strip.heads(work.q.shape[1] // work.k.shape[1])
     by_query, by_key = lambda x: moved(x, b, h), lambda x: moved(x, b, g)
-    other = (view(work.other[0]), view(work.other[1][..., None])) if work.other else ()
+    other = work.others()
     results = tuple(map(by_query, (*map(view, outs), *other)))
     (bias, *rest), leaning = given
     extra = (moved(bias, 0, h), *map(by_query, rest), *leaning)

@@ -32,7 +32,7 @@ def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tenso
     out = out if into is None else into
     lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
     form, site = _compiled(work, size)
-    other = (view(work.other[0]), view(work.other[1][..., None])) if work.other else ()
+    other = work.others()
     start(
         shelved, (tiles(queries, size.m), batch * heads), size,
         view(q), view(work.k), view(work.v), (view(out), *other), view(lse[..., None]),
@@ -86,16 +86,17 @@ def _given(work: Work, pad: int) -> Given:
     Softmax doesn't see what a whole row gains, so a bias has its largest number at 0, where 16 bits
     are finest; unless the library has a part of the rows, which knows nothing of it.
     """
-    bias, *vectors = (t * (1 / work.scale) if t.numel() else t for t in work.tables)
+    asked = *work.tables[:2], work.returned(), work.tables[2]
+    bias, *vectors = (t * (1 / work.scale) if t.numel() else t for t in asked)
     if bias.numel() and not work.other:
         bias = bias - bias.amax(1, keepdim=True)
-    parts = _parts(bias, work.q.dtype), bias[..., None]
-    bias, flat, query, key = (_longer(x, pad) for x in (*parts, *vectors))
+    query, back, key = (_longer(x, pad) for x in vectors)
+    parts, flat = _longer(_parts(bias, work.q.dtype), pad), _longer(bias[..., None], pad)
     keep = View(work.keep, work.keep.stride(0) if len(work.keep) > 1 else 0, 0, 1)
+    scratch = work.q if work.q.is_cuda else torch.zeros(2 * NUMBERS.value)  # the interpreter's
     if work.q.is_cuda:
         prepare()
-        return Given(bias, flat, query, key, keep, work.q)
-    return Given(bias, flat, query, key, keep, torch.zeros(2 * NUMBERS.value))  # the interpreter's
+    return Given(parts, flat, query, back, key, keep, scratch)
 
 
 def _longer(x: Tensor, pad: int) -> View:

@@ -63,7 +63,7 @@ def forward(q_, k_, v_, outs, lse_, extra, site, F: tl.constexpr, LEAD: tl.const
         s = hidden(s, away, p0 + n[None, :], keep, site, F, True)
         v = rows(v_, place(v_, b, g, site.lead + p0), site.keys - p0, F.N, F.E, F.BE)
         state = softer(state, s, v, bound, F)
-    finish(outs, lse_, (b, h, first), state, site, F)
+    finish(outs, lse_, (b, h, first), state, 0.0, site, F)
 
 
 @triton.jit

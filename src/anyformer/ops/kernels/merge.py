@@ -34,19 +34,24 @@ def early(dk_, dv_, at, dk, dv, site, F: tl.constexpr):
 
 
 @triton.jit
-def merged(other, at, out, lse, site, F: tl.constexpr):
+def merged(other, at, out, lse, gain, site, F: tl.constexpr):
     """A tile's output and log-sum-exp in units of log 2, with the library's part of its rows.
 
-    other: the library's output (B, H, N, E) and log-sum-exp (B, H, N) in units of 1.
+    other: the library's output (B, H, N, E) and log-sum-exp (B, H, N) in units of 1, and where that
+    of the whole is written down as the library counts, which knows nothing of the gain of a row.
     """
     b, h, first = at
     row = first - site.width + tl.arange(0, F.M)
     seen = (row >= 0) & (row < site.queries - site.width)
     more = tl.load(place(other[1], b, h, 0) + row * other[1].n, mask=seen, other=float("-inf"))
-    more *= LOG2E
+    more = more * LOG2E + gain
     lse = tl.where(lse == float("inf"), 0.0, lse)  # of no row: queries see themselves at least
     top = tl.maximum(lse, more)
     a, z = tl.exp2(lse - top), tl.exp2(more - top)
     out *= (a / (a + z))[:, None]
     out += late(other[0], b, h, first, site, F.M, F.E, F.BE) * (z / (a + z))[:, None]
-    return out, top + tl.log2(a + z)
+    found = top + tl.log2(a + z)
+    if F.query:
+        m = tl.arange(0, F.M)
+        tl.store(place(other[2], b, h, first) + m, found - gain, mask=m < site.queries - first)
+    return out, found

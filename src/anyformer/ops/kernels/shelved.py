@@ -39,6 +39,7 @@ class Given(NamedTuple):
     bias: View  # (1, H, pad + R + pad, PARTS), in parts that add up to it, and zeros
     flat: View  # the same in float32, (1, H, pad + R + pad)
     query: View  # (1, H or 1, pad + R + pad, T)
+    back: View  # the same, or what gradients of queries take in its place
     key: View
     keep: View
     scratch: Any  # of the interpreter
@@ -279,4 +280,8 @@ def shelved(q_, k_, v_, outs, lse_, given, site, F: tl.constexpr):
         elif (side == 0 and F.left) or (side == 2 and F.right):
             state = beyond(q, (k_, v_), state, given, at, span, site, F, side)
     acc, top, total = state
-    finish(outs, lse_, at, (acc, total, top, total), site, F)
+    gain = 0.0
+    if F.other and F.query:
+        by = tl.sum(q.to(tl.float32) * last(given.query, h, 0, site, F)[None, :], 1)
+        gain = by * (site.scale * LOG2E)
+    finish(outs, lse_, at, (acc, total, top, total), gain, site, F)

@@ -146,14 +146,14 @@ def score_grad(s, mine, v, site):
 
 
 @triton.jit
-def near(acc, mine, pair, given, shelves, slabs, at, span, site, F: tl.constexpr):
+def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
     """dq with that of tiles within the tables' reach.
 
-    mine: q, then as of score_grad; at: batch row, head, first query and share of the sums.
+    mine: q, then as of score_grad, and the slabs; at: batch row, head, first query and share.
     """
     k_, v_ = pair
     on, other = shelves
-    q, stats = mine
+    q, stats, slabs = mine
     b, h, first, share = at
     keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
     row = row_of(least(first, span[0] * F.N, site, F), site, F)
@@ -168,7 +168,7 @@ def near(acc, mine, pair, given, shelves, slabs, at, span, site, F: tl.constexpr
         s = key_part(s, k, some[1], given, other, h, row, F)
         s = seen(s, far, p0, keep, site, F, True, False)
         steep = score_grad(s, stats, v, site).to(k.dtype)
-        old = block(given.query, h, row, F) if F.query else 0
+        old = block(given.back, h, row, F) if F.query else 0
         acc += dot(steep, k)
         if F.query or F.bias:
             by = swapped(on, steep, F.N, False)
@@ -176,16 +176,16 @@ def near(acc, mine, pair, given, shelves, slabs, at, span, site, F: tl.constexpr
     if (F.query or F.bias) and span[1] > span[0]:
         row = row_of(least(first, span[1] * F.N - F.N, site, F), site, F) + F.N
         by = left_over(on, q, F.N, False)
-        some = block(given.query, h, row, F) if F.query else 0
+        some = block(given.back, h, row, F) if F.query else 0
         acc = given_back(acc, by, some, q, slabs, (share, h, row), F)
     return acc
 
 
 @triton.jit
-def beyond(acc, mine, pair, given, slabs, at, span, site, F: tl.constexpr, SIDE: tl.constexpr):
+def beyond(acc, mine, pair, given, at, span, site, F: tl.constexpr, SIDE: tl.constexpr):
     """dq with that of tiles all below the low end (SIDE 0) or above the high one (2)."""
     k_, v_ = pair
-    q, stats = mine
+    q, stats, slabs = mine
     b, h, first, share = at
     keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
     whole = tl.full((F.M,), 0.0, tl.float32)
@@ -221,16 +221,16 @@ def shelved_queries(q_, pair, grads, dq_, sums, given, site, F: tl.constexpr):
     at = b, h, first, (tl.program_id(0) + b) % shares
     left = site.queries - first
     q = rows(q_, place(q_, b, h, first), left, F.M, F.D, F.BD)
-    mine = q, row_stats(grads, b, h, first, site, F)
+    mine = q, row_stats(grads, b, h, first, site, F), slabs
     shelves = own_shelf(given, F), shelf(given.scratch, 1) if F.key else 0
     acc = tl.full((F.M, F.BD), 0.0, tl.float32)
     bounds = key_range(first, 0, site, F)
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
         span = bounds[side], bounds[side + 1]
         if side == 1:
-            acc = near(acc, mine, pair, given, shelves, slabs, at, span, site, F)
+            acc = near(acc, mine, pair, given, shelves, at, span, site, F)
         elif (side == 0 and F.left) or (side == 2 and F.right):
-            acc = beyond(acc, mine, pair, given, slabs, at, span, site, F, side)
+            acc = beyond(acc, mine, pair, given, at, span, site, F, side)
     acc *= site.scale
     if F.other:
         acc += late(grads[4], b, h, first, site, F.M, F.D, F.BD)

@@ -68,7 +68,7 @@ def given(acc, ds, extra, at, least, site, F: tl.constexpr, KEY: tl.constexpr):
         C: tl.constexpr = F.M if KEY else F.N
         mark(extra[12 if KEY else 11], extra[14 if KEY else 13], at, ds, left, R, C)
     else:
-        t = extra[2 if KEY else 1]
+        t = extra[2 if KEY else 15]
         found = pulled(ds, t, at[1], least, site, F, KEY, t.at.dtype.element_ty)
         acc += found * (1 / site.scale)  # all of it is scaled at the end
     return acc
