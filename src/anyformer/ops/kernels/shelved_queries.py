@@ -146,6 +146,16 @@ def score_grad(s, mine, v, site):
 
 
 @triton.jit
+def taken(given, h, row, F: tl.constexpr):
+    """The block of rows that gradients of queries take; 0 where there is none."""
+    if F.query:
+        found = block(given.back, h, row, F) if F.other else block(given.query, h, row, F)
+    else:
+        found = 0
+    return found
+
+
+@triton.jit
 def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
     """dq with that of tiles within the tables' reach.
 
@@ -168,7 +178,7 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
         s = key_part(s, k, some[1], given, other, h, row, F)
         s = seen(s, far, p0, keep, site, F, True, False)
         steep = score_grad(s, stats, v, site).to(k.dtype)
-        old = block(given.back, h, row, F) if F.query else 0
+        old = taken(given, h, row, F)
         acc += dot(steep, k)
         if F.query or F.bias:
             by = swapped(on, steep, F.N, False)
@@ -176,7 +186,7 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
     if (F.query or F.bias) and span[1] > span[0]:
         row = row_of(least(first, span[1] * F.N - F.N, site, F), site, F) + F.N
         by = left_over(on, q, F.N, False)
-        some = block(given.back, h, row, F) if F.query else 0
+        some = taken(given, h, row, F)
         acc = given_back(acc, by, some, q, slabs, (share, h, row), F)
     return acc
 
