@@ -20,6 +20,7 @@ from anyformer.ops.kernels.shelved import (
     block,
     blocks,
     far_score,
+    held,
     key_part,
     last,
     open_shelf,
@@ -164,6 +165,7 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
     k_, v_ = pair
     on, other = shelves
     q, stats, slabs = mine
+    qq = held(q, F)
     b, h, first, share = at
     keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
     row = row_of(least(first, span[0] * F.N, site, F), site, F)
@@ -174,7 +176,7 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
-        s = query_part(dot(q, tl.trans(k)), q, some[0], given, on, h, row, F)
+        s = query_part(dot(qq, tl.trans(k)), qq, some[0], given, on, h, row, F)
         s = key_part(s, k, some[1], given, other, h, row, F)
         s = seen(s, far, p0, keep, site, F, True, False)
         steep = score_grad(s, stats, v, site).to(k.dtype)
