@@ -36,8 +36,7 @@ KINDS = {  # how instructions of a kind begin
 }
 HEAD = ["switch", "kernel", "registers", "spilled", "KiB shared", "programs", "loop"]
 HEAD += ["instructions", *KINDS]
-# Of a processor: bytes of shared memory, of which each program costs some besides, and registers.
-ROOM, EACH, FILE, WARPS = 228 << 10, 1 << 10, 65536, 64
+ROOM, FILE, WARPS = 228 << 10, 65536, 64  # of a processor: bytes that are shared, and registers
 LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)")
 
 
@@ -61,7 +60,7 @@ class Compiled(NamedTuple):
 
     name: str
     code: bytes
-    shared: int  # that Triton asks for; a kernel may have some of its own
+    shared: int  # that Triton asks for; a kernel has some of its own, and the system's
     warps: int
     tiles: str
 
@@ -136,7 +135,7 @@ def counted(names: list[str]) -> list[str]:
 def programs(registers: int, shared: int, warps: int) -> int:
     """How many programs a processor has room for."""
     each = -(-registers // 8) * 8 * 32 * warps  # registers are given to a warp 256 at a time
-    return min(ROOM // (shared + EACH), FILE // each, WARPS // warps)
+    return min(ROOM // shared, FILE // each, WARPS // warps)
 
 
 def rows_of(switch: str, one: Compiled, least: int = 40) -> Iterator[list[str]]:

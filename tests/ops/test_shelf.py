@@ -190,8 +190,8 @@ with caught() as found:
 """
 
 
-def test_a_warp_has_its_rows_to_itself() -> None:
-    """So that it waits for nobody: as a compiler for a GPU lays tiles out, which nobody runs."""
+def test_a_warp_moves_the_rows_that_it_lays() -> None:
+    """So that it waits for nobody in between: as a compiler for a GPU lays out what nobody runs."""
     env = {n: x for n, x in os.environ.items() if n != "TRITON_INTERPRET"}
     env["PYTHONPATH"] = os.pathsep.join(["src", ".", env.get("PYTHONPATH", "")])
     done = subprocess.run(

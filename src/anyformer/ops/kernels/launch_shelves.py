@@ -8,13 +8,13 @@ from torch import Tensor
 from anyformer.ops.kernels.launch import Size, Work, start, tiles, view
 from anyformer.ops.kernels.launch_shelf import prepare
 from anyformer.ops.kernels.shelf import NUMBERS
-from anyformer.ops.kernels.shelved import PARTS, THERE, Given, shelved
+from anyformer.ops.kernels.shelved import Given, shelved
 from anyformer.ops.kernels.shelved_keys import shelved_keys
 from anyformer.ops.kernels.shelved_queries import TOLD, shelved_queries
 from anyformer.ops.kernels.tile import Form, Site, View
 
-# Four warps have 16 of 64 rows each: then a shelf is theirs alone. Three programs fit on a
-# processor forwards, two where there are tables for both sides, and two backwards.
+# Four warps have 16 of 64 rows each: those that they lay on a shelf, they move. Three programs fit
+# on a processor forwards, two where there are tables for both sides, and two backwards.
 # By kernel, then by how many tables of vectors there are; those backwards have as many queries.
 SIZES = {
     "shelved": {1: Size(64, 64, 4, 2, 168), 2: Size(64, 64, 4, 1)},
@@ -90,13 +90,12 @@ def _given(work: Work, pad: int) -> Given:
     bias, *vectors = (t * (1 / work.scale) if t.numel() else t for t in asked)
     if bias.numel() and not work.other:
         bias = bias - bias.amax(1, keepdim=True)
-    query, back, key = (_longer(x, pad) for x in vectors)
-    parts, flat = _longer(_parts(bias, work.q.dtype), pad), _longer(bias[..., None], pad)
+    bias, query, back, key = (_longer(x, pad) for x in (bias[..., None], *vectors))
     keep = View(work.keep, work.keep.stride(0) if len(work.keep) > 1 else 0, 0, 1)
     scratch = work.q if work.q.is_cuda else torch.zeros(2 * NUMBERS.value)  # the interpreter's
     if work.q.is_cuda:
         prepare()
-    return Given(parts, flat, query, back, key, keep, scratch)
+    return Given(bias, query, back, key, keep, scratch)
 
 
 def _longer(x: Tensor, pad: int) -> View:
@@ -104,15 +103,6 @@ def _longer(x: Tensor, pad: int) -> View:
     if x.numel():
         x = torch.cat([x[:, :1].expand(-1, pad, -1), x, x[:, -1:].expand(-1, pad, -1)], 1)
     return View(x, 0, x.stride(0) if len(x) > 1 else 0, x.shape[-1])
-
-
-def _parts(bias: Tensor, dtype: torch.dtype) -> Tensor:
-    """A bias (H, R) of float32 as numbers of 16 bits that add up to it, (H, R, PARTS)."""
-    made = bias.new_zeros(*bias.shape, PARTS.value, dtype=dtype)
-    for i in range(THERE.value if bias.numel() else 0):
-        made[..., i] = bias
-        bias = bias - made[..., i]
-    return made
 
 
 def _slabs(work: Work, pad: int) -> list[Tensor]:

@@ -1,16 +1,17 @@
 """Shelves: shared memory of a program's own, where a tile is laid by distance and taken by key.
 
-Products of queries, or keys, with rows of a table come out by distance, and scores want them by
-key: each row begins a place later than the one before. Gradients of scores go the other way.
+Products of a table's rows with queries, or keys, come out by distance, and scores want them by key:
+each query begins a row further back than the one before. Gradients of scores go the other way.
 Gathers go through shared memory twice and shuffle in between. Here numbers are laid down in 16 bits
 at one place and taken up from another, an instruction each, as the compiler knows all places but
-the thread's own.
+the thread's own; and those that a warp takes lie in banks of their own.
 
 Places count numbers of 16 bits. Where Triton's interpreter runs, shelves are memory that the
 launcher gives. Tiles have as many queries as keys, X, and read two blocks of X rows of a table,
-of which the next tile reads one again. On a shelf whose rows belong to one side, queries or keys,
-both blocks lie side by side; each of its numbers is for one score alone, so that the score's
-gradient can take its place, and a block that no later tile reads holds gradients by distance.
+which lie one above the other on a shelf, a row's products side by side. The rows of a tile are of
+its own side, the columns of the other one. Of the two blocks that its own side reads, the next tile
+reads one again. Each number of that side is for one score alone, so that the score's gradient can
+take its place, and a block that no later tile reads holds gradients by distance.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import triton.language as tl
 from anyformer.ops.kernels.tile import INTERPRETED, dot
 
 NUMBERS = tl.constexpr(9216)  # of a shelf
-PAD = tl.constexpr(8)  # numbers between rows: those that a warp takes lie in banks of their own
+PAD = tl.constexpr(8)  # numbers between rows
 MOST = tl.constexpr(65504.0)  # the largest number of float16
 ROOM = tl.constexpr(f"{{ .shared .align 1024 .b8 shelf[{2 * NUMBERS.value}]; mov.u32 $0, shelf; }}")
 LAY = tl.constexpr(
@@ -36,8 +37,8 @@ ONE = tl.constexpr("ld.shared.b16 $0, [$1];")  # what comes last says how thread
 TWO = tl.constexpr("ld.shared.b32 $0, [$1];")
 EIGHT = "{ .reg .b32 a, b, c, d; ld.shared.v4.b32 {a, b, c, d}, [$1FROM];"
 EIGHT += " st.shared.v4.b32 [$1TO], {a, b, c, d}; mov.b32 $0, 0; }"
-DOWN = tl.constexpr(EIGHT.replace("FROM", "+128").replace("TO", ""))  # a block of 64 numbers a row
-UP = tl.constexpr(EIGHT.replace("FROM", "").replace("TO", "+128"))
+DOWN = tl.constexpr(EIGHT.replace("FROM", "+9216").replace("TO", ""))  # 64 rows, in bytes
+UP = tl.constexpr(EIGHT.replace("FROM", "").replace("TO", "+9216"))
 WAIT = tl.constexpr("bar.warp.sync 0xffffffff; mov.b32 $0, 0;")
 WAIT_ALL = tl.constexpr("bar.sync 0; mov.b32 $0, 0;")
 
@@ -123,8 +124,20 @@ def take(on, at, like):
 
 
 @triton.jit
+def take_each(on, at, like):
+    """The same for numbers of like's 16 bits."""
+    if INTERPRETED:
+        found = tl.load(reached(on, at)).to(like.dtype)
+    else:
+        found = tl.inline_asm_elementwise(
+            ONE, "=h,r,h", [reached(on, at), like], dtype=like.dtype, is_pure=False, pack=1
+        )
+    return found
+
+
+@triton.jit
 def take_two(on, at, like):
-    """The same for numbers of like's 16 bits, two at an even place at once."""
+    """The same, two at an even place at once."""
     if INTERPRETED:
         found = tl.load(reached(on, at)).to(like.dtype)
     else:
@@ -136,20 +149,31 @@ def take_two(on, at, like):
 
 @triton.jit
 def straight(X: tl.constexpr, SLOT: tl.constexpr):
-    """Where a block (X, X) lies by distance: the lower one in slot 0, the upper one in slot 1."""
+    """Where a block (X, X) of products lies, by row of the table: the lower one in slot 0."""
     a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
-    return places(a, b, 2 * X + PAD, 1, SLOT * X)
+    return places(a, b, X + PAD, 1, SLOT * X * (X + PAD))
 
 
 @triton.jit
-def askew(X: tl.constexpr, TURNED: tl.constexpr):
-    """Where what a tile's scores take lies, of both blocks; turned: keys by queries."""
+def turned(X: tl.constexpr, SLOT: tl.constexpr):
+    """The same the other way round: one query, or key, in a row."""
     a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
-    WIDE: tl.constexpr = 2 * X + PAD
-    if TURNED:
-        found = places(a, b, WIDE + 1, -1, X - 1)
+    return places(a, b, 1, X + PAD, SLOT * X * (X + PAD))
+
+
+@triton.jit
+def askew(X: tl.constexpr, TURNED: tl.constexpr, OWN: tl.constexpr):
+    """Where what a tile's scores take lies: of its own side, its rows, or of the other one.
+
+    Turned tiles have keys by queries.
+    """
+    a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
+    WIDE: tl.constexpr = -(X + PAD) if TURNED else X + PAD  # to a later column
+    LAST: tl.constexpr = (X - 1) * (X + PAD)
+    if OWN:
+        found = places(a, b, 1 - WIDE, WIDE, LAST)
     else:
-        found = places(a, b, WIDE - 1, 1, X - 1)
+        found = places(a, b, -WIDE, WIDE + 1, LAST)
     return found
 
 
@@ -158,7 +182,7 @@ def move(on, X: tl.constexpr, TURNED: tl.constexpr):
     """The block that the next tile reads again changes its slot, 8 numbers of a row at a time.
 
     Later keys are further on: the upper block becomes the lower one. Later queries, in tiles that
-    are turned, are further back. Each of four warps has the rows of its own.
+    are turned, are further back. Each of four warps moves the rows that it lays.
     """
     if INTERPRETED:
         block = tl.load(reached(on, straight(X, 0 if TURNED else 1)))
@@ -167,7 +191,7 @@ def move(on, X: tl.constexpr, TURNED: tl.constexpr):
         tl.static_assert(X == 64)
         i = tl.arange(0, X * X // 8)
         row = (i // 32) % 4 * 16 + i // 128 * 4 + i % 32 // 8
-        at = on + row * (2 * (2 * X + PAD)) + i % 8 * 16
+        at = on + row * (2 * (X + PAD)) + i % 8 * 16
         ASM: tl.constexpr = UP if TURNED else DOWN
         tl.inline_asm_elementwise(ASM, "=r,r", [at], dtype=tl.int32, is_pure=False, pack=1)
 
@@ -177,54 +201,52 @@ def begin(on, by, X: tl.constexpr, TURNED: tl.constexpr, CUT: tl.constexpr):
     """Lay the first block of all, where move finds it; cut: 0 where no score takes a number."""
     if CUT:
         a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
-        by = tl.where(b < a if TURNED else a + b >= X - 1, by, 0.0)
-    wait(False)  # for what is left over of other rows
+        by = tl.where(a < b if TURNED else a + b >= X - 1, by, 0.0)
+    wait(False)
     lay(on, straight(X, 0 if TURNED else 1), by)
 
 
 @triton.jit
 def handed(on, by, like, X: tl.constexpr, TURNED: tl.constexpr):
-    """What the rows' own side brings to a tile; by: its products with the block that is new."""
-    wait(True)
+    """What a tile's own side brings to it; by: products with it of the block that is new."""
+    wait(False)
     move(on, X, TURNED)
     wait(True)
     lay(on, straight(X, 0 if TURNED else 1), by)
-    wait(True)
-    return take(on, askew(X, TURNED), like)
+    wait(False)
+    return take(on, askew(X, TURNED, True), like)
 
 
 @triton.jit
 def swapped(on, steep, X: tl.constexpr, TURNED: tl.constexpr):
-    """Lay the gradients of a tile's scores; those of the block that is now complete, (X, X)."""
-    lay_each(on, askew(X, TURNED), steep)
-    wait(True)
-    return take_two(on, straight(X, 1 if TURNED else 0), steep)
+    """Lay the gradients of a tile's scores; those of the block that is now complete.
+
+    By query or key, and by row of the table: (X, X) each.
+    """
+    lay_each(on, askew(X, TURNED, True), steep)
+    wait(False)
+    SLOT: tl.constexpr = 1 if TURNED else 0
+    return take_each(on, turned(X, SLOT), steep), take_two(on, straight(X, SLOT), steep)
 
 
 @triton.jit
 def left_over(on, x, X: tl.constexpr, TURNED: tl.constexpr):
-    """Gradients by distance of the block that no tile takes over; x: the rows' own, (X, BD)."""
+    """As swapped, of the block that no tile takes over; x: what a tile's own side is, (X, BD)."""
     a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
     like = dot(x, tl.trans(x)).to(x.dtype)  # lies as products do, and so what is taken
     wait(False)
-    found = take_two(on, straight(X, 0 if TURNED else 1), like)
-    return tl.where(b >= a if TURNED else a + b < X - 1, found, 0.0).to(x.dtype)
+    SLOT: tl.constexpr = 0 if TURNED else 1
+    mine, row = take_each(on, turned(X, SLOT), like), take_two(on, straight(X, SLOT), like)
+    mine = tl.where(b >= a if TURNED else a + b < X - 1, mine, 0.0)
+    row = tl.where(a >= b if TURNED else a + b < X - 1, row, 0.0)
+    return mine.to(x.dtype), row.to(x.dtype)
 
 
 @triton.jit
 def across(on, low, high, like, X: tl.constexpr, TURNED: tl.constexpr):
-    """What the columns' side brings to a tile, by products of two blocks of rows with it.
-
-    Rows of this shelf are those of the table, so that all warps wait for each other.
-    """
-    WIDE: tl.constexpr = X + PAD
-    a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
+    """What the other side brings to a tile, by products of two blocks of rows with it."""
     wait(False)
-    lay(on, places(a, b, WIDE, 1, 0), low)
-    lay(on, places(a, b, WIDE, 1, X * WIDE), high)
+    lay(on, straight(X, 0), low)
+    lay(on, straight(X, 1), high)
     wait(False)
-    if TURNED:
-        at = places(a, b, WIDE, 1 - WIDE, (X - 1) * WIDE)
-    else:
-        at = places(a, b, -WIDE, 1 + WIDE, (X - 1) * WIDE)
-    return take(on, at, like)
+    return take(on, askew(X, TURNED, False), like)

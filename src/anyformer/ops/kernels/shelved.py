@@ -24,20 +24,16 @@ from anyformer.ops.kernels.tile import (
     key_range,
     least,
     place,
-    plus,
     rows,
     steps,
     turn,
 )
 
-PARTS, THERE = tl.constexpr(32), tl.constexpr(3)  # channels of a bias, and those that aren't 0
-
 
 class Given(NamedTuple):
     """What kernels with shelves read beside q, k and v."""
 
-    bias: View  # (1, H, pad + R + pad, PARTS), in parts that add up to it, and zeros
-    flat: View  # the same in float32, (1, H, pad + R + pad)
+    bias: View  # (1, H, pad + R + pad), in float32
     query: View  # (1, H or 1, pad + R + pad, T)
     back: View  # the same, or what gradients of queries take in its place
     key: View
@@ -112,16 +108,10 @@ def pair_of(k_, v_, at, site, F: tl.constexpr, NEAR: tl.constexpr):
 
 @triton.jit
 def products(q, some, bias, h, row, F: tl.constexpr):
-    """Queries by a block of rows, with the bias of those rows, (M, N).
-
-    The bias is a product with ones: its parts are read as a table's channels are.
-    """
-    by = dot(q, tl.trans(some)) if F.query else tl.full((F.M, F.N), 0.0, tl.float32)
+    """A block of rows by queries, with the bias of those rows, (N, M)."""
+    by = dot(some, tl.trans(q)) if F.query else tl.full((F.N, F.M), 0.0, tl.float32)
     if F.bias:
-        n, c = tl.arange(0, F.N)[:, None], tl.arange(0, PARTS)[None, :]
-        at = of_head(bias, h) + row * PARTS
-        ones = (tl.full((F.M, 1), 1.0, tl.float32) * tl.where(c < THERE, 1.0, 0.0)).to(q.dtype)
-        by = plus(ones, tl.trans(tl.load(at + (n * PARTS + c))), by)
+        by += tl.load(of_head(bias, h) + row + tl.arange(0, F.N)[:, None])
     return by
 
 
@@ -131,7 +121,7 @@ def far_score(q, k, given, h, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED:
     s = dot(k, tl.trans(q)) if TURNED else dot(q, tl.trans(k))
     row = site.pad if SIDE == 0 else site.pad + site.high - site.low
     if F.bias:
-        s += tl.load(of_head(given.flat, h) + row)
+        s += tl.load(of_head(given.bias, h) + row)
     if F.query:
         end = last(given.query, h, SIDE, site, F)
         by = tl.sum(q.to(tl.float32) * end[None, :], 1)
@@ -217,9 +207,13 @@ def softer(state, s, v, site):
 
 
 @triton.jit
-def near(q, pair, state, given, shelves, at, span, site, F: tl.constexpr):
-    """The state behind tiles within the tables' reach; at: batch row, head and first query."""
+def near(queries, pair, state, given, shelves, at, span, site, F: tl.constexpr):
+    """The state behind tiles within the tables' reach; at: batch row, head and first query.
+
+    queries: as they were read, and held.
+    """
     k_, v_ = pair
+    q, own = queries
     on, other = shelves
     b, h, first = at
     keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
@@ -230,7 +224,7 @@ def near(q, pair, state, given, shelves, at, span, site, F: tl.constexpr):
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
-        s = query_part(dot(q, tl.trans(k)), q, some[0], given, on, h, row, F)
+        s = query_part(dot(own, tl.trans(k)), q, some[0], given, on, h, row, F)
         s = key_part(s, k, some[1], given, other, h, row, F)
         s = seen(s, far, p0, keep, site, F, True, False)
         state = softer(state, s, v, site)
@@ -267,7 +261,8 @@ def shelved(q_, k_, v_, outs, lse_, given, site, F: tl.constexpr):
     """out (B, H, Q, E) and lse (B, H, Q) in units of log 2."""
     first, bh = turn(F), tl.program_id(1)
     b, h = bh // site.heads, bh % site.heads
-    q = held(rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD), F)
+    q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
+    own = held(q, F)
     shelves = own_shelf(given, F), shelf(given.scratch, 1) if F.key else 0
     acc = tl.full((F.M, F.BE), 0.0, tl.float32)
     top = tl.full((F.M,), float("-inf"), tl.float32)
@@ -276,9 +271,9 @@ def shelved(q_, k_, v_, outs, lse_, given, site, F: tl.constexpr):
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
         span, at = (bounds[side], bounds[side + 1]), (b, h, first)
         if side == 1:
-            state = near(q, (k_, v_), state, given, shelves, at, span, site, F)
+            state = near((q, own), (k_, v_), state, given, shelves, at, span, site, F)
         elif (side == 0 and F.left) or (side == 2 and F.right):
-            state = beyond(q, (k_, v_), state, given, at, span, site, F, side)
+            state = beyond(own, (k_, v_), state, given, at, span, site, F, side)
     acc, top, total = state
     gain = 0.0
     if F.other and F.query:

@@ -3,9 +3,9 @@
 A program for each tile of keys, over tiles of queries. Scores stand the other way round here, keys
 by queries, so that weights and gradients go into products as they are. What keys bring lies on a
 shelf of theirs, as what queries bring in shelved_queries.py: later queries are further back, so
-the lower block of rows becomes the upper one. What queries bring crosses all warps. What scores and
-their gradients lose by query comes as a product, of channels of 16 bits that add up: numbers by
-column would take more registers than there are.
+the lower block of rows becomes the upper one. What scores and their gradients lose by query comes
+as a product, of channels of 16 bits that add up: numbers by column would take more registers than
+there are.
 """
 
 from __future__ import annotations
@@ -16,20 +16,9 @@ import triton.language as tl
 from anyformer.ops.kernels.keys import query_range
 from anyformer.ops.kernels.merge import early
 from anyformer.ops.kernels.shelf import across, begin, handed, left_over, shelf, swapped
-from anyformer.ops.kernels.shelved import block, far_score, last, of_head, row_of, seen, some_rows
+from anyformer.ops.kernels.shelved import block, far_score, last, products, row_of, seen, some_rows
 from anyformer.ops.kernels.shelved_queries import DELTA, LSE, TOLD, UNIT, learned
 from anyformer.ops.kernels.tile import LOG2E, dot, least, place, plus, put, rows
-
-
-@triton.jit
-def brought(q, some, given, h, row, F: tl.constexpr):
-    """What a block of rows has for queries, (N, M)."""
-    by = tl.full((F.N, F.M), 0.0, tl.float32)
-    if F.query:
-        by = dot(some, tl.trans(q))
-    if F.bias:
-        by += tl.load(of_head(given.flat, h) + row + tl.arange(0, F.N))[:, None]
-    return by
 
 
 @triton.jit
@@ -48,12 +37,12 @@ def near_score(q, k, told, some, given, shelves, h, row, F: tl.constexpr):
     """
     s = less(dot(k, tl.trans(q)), told, 0, LSE, UNIT, F)
     if F.query or F.bias:
-        low = brought(q, some[0], given, h, row, F)
+        low = products(q, some[0], given.bias, h, row, F)
         more = block(given.query, h, row + F.N, F) if F.query else 0
-        high = brought(q, more, given, h, row + F.N, F)
+        high = products(q, more, given.bias, h, row + F.N, F)
         s += across(shelves[0], low, high, s, F.N, True)
     if F.key:
-        by = dot(k, tl.trans(some[1]))
+        by = dot(some[1], tl.trans(k))
         s += handed(shelves[1], by, s, F.N, True)
     return s
 
@@ -84,10 +73,10 @@ def slopes(s, mine, v, dv, site, F: tl.constexpr):
 
 @triton.jit
 def given_back(dk, by, some, k, slab_, spot, F: tl.constexpr):
-    """dk with what comes by a block of rows; gradients by row, (N, N), are added to the sums."""
+    """dk with what comes by a block of rows, whose own gradients are added to the sums."""
     share, h, row = spot
-    dk = plus(by, some, dk)
-    learned(place(slab_, share, h, row), by, k, F)
+    dk = plus(by[0], some, dk)
+    learned(place(slab_, share, h, row), by[1], k, F)
     return dk
 
 
@@ -104,7 +93,7 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
     keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
     if F.key:
         row = row_of(least(span[0] * F.M, first, site, F), site, F) + F.N
-        begin(shelves[1], dot(k, tl.trans(block(given.key, h, row, F))), F.N, True, True)
+        begin(shelves[1], dot(block(given.key, h, row, F), tl.trans(k)), F.N, True, True)
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         m0 = t * F.M
         q, grad, told = asked(q_, grads, (b, h, m0), site, F, True)

@@ -90,19 +90,22 @@ def add_first(at, value, SIZE: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def learned(at, by, x, F: tl.constexpr):
-    """Add what a block of rows has in all; by: gradients (N, N) of x (N, BD) by row."""
-    add(at, dot(tl.trans(by), x), F.N, F.T, F.BD)
+    """Add what a block of rows has in all; by: gradients by row (N, N) of x (N, BD)."""
+    add(at, dot(by, x), F.N, F.T, F.BD)
 
 
 @triton.jit
 def given_back(acc, by, some, q, slabs, spot, F: tl.constexpr):
-    """dq with what comes by a block of rows; gradients by row, (M, N), are added to the sums."""
+    """dq with what comes by a block of rows, whose own gradients are added to the sums.
+
+    by: gradients of scores by query and by row, as of swapped.
+    """
     share, h, row = spot
+    mine, turned = by
     if F.query:
-        acc = plus(by, some, acc)
-    turned = tl.trans(by)
+        acc = plus(mine, some, acc)
     if F.bias:
-        ones = tl.full((F.M, ONES), 1.0, tl.float32).to(by.dtype)
+        ones = tl.full((F.M, ONES), 1.0, tl.float32).to(turned.dtype)
         add_first(place(slabs[0], share, h, row), dot(turned, ones), F.N, ONES)
     if F.query:
         add(place(slabs[1], share, h, row), dot(turned, q), F.N, F.T, F.BD)
@@ -165,7 +168,7 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
     k_, v_ = pair
     on, other = shelves
     q, stats, slabs = mine
-    qq = held(q, F)
+    own = held(q, F)
     b, h, first, share = at
     keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
     row = row_of(least(first, span[0] * F.N, site, F), site, F)
@@ -176,7 +179,7 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
-        s = query_part(dot(qq, tl.trans(k)), qq, some[0], given, on, h, row, F)
+        s = query_part(dot(own, tl.trans(k)), own, some[0], given, on, h, row, F)
         s = key_part(s, k, some[1], given, other, h, row, F)
         s = seen(s, far, p0, keep, site, F, True, False)
         steep = score_grad(s, stats, v, site).to(k.dtype)
