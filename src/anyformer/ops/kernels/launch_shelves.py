@@ -13,13 +13,13 @@ from anyformer.ops.kernels.shelved_keys import shelved_keys
 from anyformer.ops.kernels.shelved_queries import TOLD, shelved_queries
 from anyformer.ops.kernels.tile import Form, Site, View
 
-# Four warps have 16 of 64 rows each: those that they lay on a shelf, they move. Three programs fit
-# on a processor forwards, two where there are tables for both sides, and two backwards.
 # By kernel, then by how many tables of vectors there are; those backwards have as many queries.
+# Four warps have 16 of 64 rows each: those that they lay on a shelf, they move. Two programs fit on
+# a processor, and three of the first; loads are asked for ahead where that leaves room for so many.
 SIZES = {
     "shelved": {1: Size(64, 64, 4, 2, 168), 2: Size(64, 64, 4, 1)},
-    "shelved_queries": {2: Size(64, 64, 4, 1)},
-    "shelved_keys": {2: Size(64, 64, 4, 1)},
+    "shelved_queries": {1: Size(64, 64, 4, 2), 2: Size(64, 64, 4, 1)},
+    "shelved_keys": {1: Size(64, 64, 4, 2), 2: Size(64, 64, 4, 1)},
 }
 SHARES, ROOM = 4, 64 << 20  # copies of a table's sums, and bytes: programs add to one in turn
 

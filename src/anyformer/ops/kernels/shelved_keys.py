@@ -22,20 +22,34 @@ from anyformer.ops.kernels.tile import LOG2E, dot, least, place, plus, put, rows
 
 
 @triton.jit
-def less(s, told, FIRST: tl.constexpr, END: tl.constexpr, EACH: tl.constexpr, F: tl.constexpr):
-    """A tile (N, M) less what is told of queries in some channels, of which each counts so much."""
-    c, key = tl.arange(0, 32)[None, :], tl.full((F.N, 1), 1.0, tl.float32)
-    taken = key * tl.where((c >= FIRST) & (c < END), -EACH, 0.0)
-    return plus(taken.to(told.dtype), tl.trans(told), s)
+def taken(TYPE: tl.constexpr, F: tl.constexpr):
+    """What products with what is told take off scores, and off their gradients, (N, 32) each."""
+    return chosen(0, LSE, UNIT, TYPE, F), chosen(LSE, DELTA, 1.0, TYPE, F)
 
 
 @triton.jit
-def near_score(q, k, told, some, given, shelves, h, row, F: tl.constexpr):
+def chosen(
+    FIRST: tl.constexpr, END: tl.constexpr, EACH: tl.constexpr, TYPE: tl.constexpr, F: tl.constexpr
+):
+    """-EACH in some channels, as a product leaves it, so that others read it from registers."""
+    a, c = tl.arange(0, 32)[:, None], tl.arange(0, 32)[None, :]
+    key = tl.full((F.N, 1), 1.0, tl.float32) * tl.where((c >= FIRST) & (c < END), -EACH, 0.0)
+    return dot(key.to(TYPE), tl.where(a == c, 1.0, 0.0).to(TYPE)).to(TYPE)
+
+
+@triton.jit
+def less(s, told, off):
+    """A tile (N, M) less what is told of its queries in the channels that are taken off."""
+    return plus(off, tl.trans(told), s)
+
+
+@triton.jit
+def near_score(q, k, told, off, some, given, shelves, h, row, F: tl.constexpr):
     """The scores of a tile within the tables' reach, (N, M), less log-sum-exps.
 
     some: the lower blocks of rows for queries and for keys.
     """
-    s = less(dot(k, tl.trans(q)), told, 0, LSE, UNIT, F)
+    s = less(dot(k, tl.trans(q)), told, off)
     if F.query or F.bias:
         low = products(q, some[0], given.bias, h, row, F)
         more = block(given.query, h, row + F.N, F) if F.query else 0
@@ -62,10 +76,13 @@ def asked(q_, grads, at, site, F: tl.constexpr, NEAR: tl.constexpr):
 
 
 @triton.jit
-def slopes(s, mine, v, dv, site, F: tl.constexpr):
-    """The gradient of scores (N, M) less log-sum-exps, and dv with a tile's; mine: grad, told."""
-    grad, told = mine
-    dp = less(dot(v, tl.trans(grad)), told, LSE, DELTA, 1.0, F)  # beside the exponentials
+def slopes(s, mine, v, dv, site):
+    """The gradient of scores (N, M) less log-sum-exps, and dv with a tile's.
+
+    mine: grad, told, and what is taken off gradients.
+    """
+    grad, told, off = mine
+    dp = less(dot(v, tl.trans(grad)), told, off)  # beside the exponentials
     p = tl.exp2(s * (site.scale * LOG2E))
     dv += dot(p.to(grad.dtype), grad)
     return p * dp, dv
@@ -94,6 +111,7 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
     if F.key:
         row = row_of(least(span[0] * F.M, first, site, F), site, F) + F.N
         begin(shelves[1], dot(block(given.key, h, row, F), tl.trans(k)), F.N, True, True)
+    off = taken(k.dtype, F)
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         m0 = t * F.M
         q, grad, told = asked(q_, grads, (b, h, m0), site, F, True)
@@ -101,9 +119,9 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
         row = row_of(far, site, F)
         some = block(given.query, h, row, F) if F.query else 0
         some = some, block(given.key, h, row, F) if F.key else 0
-        s = near_score(q, k, told, some, given, shelves, h, row, F)
+        s = near_score(q, k, told, off[0], some, given, shelves, h, row, F)
         s = seen(s, far, first, keep, site, F, True, True)
-        ds, dv = slopes(s, (grad, told), v, dv, site, F)
+        ds, dv = slopes(s, (grad, told, off[1]), v, dv, site)
         steep = ds.to(k.dtype)
         old = block(given.key, h, row + F.N, F) if F.key else 0
         dk += dot(steep, q)
@@ -126,12 +144,13 @@ def beyond(parts, pair, sums, given, at, span, site, F: tl.constexpr, SIDE: tl.c
     b, h, first, share = at
     keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
     whole = tl.full((F.N,), 0.0, tl.float32)
+    off = taken(k.dtype, F)
     for t in tl.range(span[0], span[1], num_stages=F.stages[0]):
         m0 = t * F.M
         q, grad, told = asked(q_, grads, (b, h, m0), site, F, False)
-        s = less(far_score(q, k, given, h, site, F, SIDE, True), told, 0, LSE, UNIT, F)
+        s = less(far_score(q, k, given, h, site, F, SIDE, True), told, off[0])
         s = seen(s, least(m0, first, site, F), first, keep, site, F, False, True)
-        ds, dv = slopes(s, (grad, told), v, dv, site, F)
+        ds, dv = slopes(s, (grad, told, off[1]), v, dv, site)
         dk += dot(ds.to(k.dtype), q)
         if F.key:
             whole += tl.sum(ds, 1)
