@@ -2,8 +2,11 @@
 
 `python -m benchmarks compiled --only "T5 bias, tiles"`: registers, bytes spilled, shared memory,
 how many programs fit on a processor at once, and of each innermost loop the instructions of a warp,
-in all and by kind. A kernel is compiled as a step of `switches` would launch it, at 1,024 tokens in
-bfloat16; nothing is run. It needs Triton, whose package brings the compiler and the disassembler.
+in all and by kind, with the cycles that a turn of all warps takes of tensor cores and of shared
+memory, 128 bytes each, loads by registers included: at least, as banks may be asked twice, and what
+is added to memory isn't counted. A kernel is compiled as a step of `switches` would launch it, at
+1,024 tokens in bfloat16; nothing is run. It needs Triton, whose package brings the compiler and the
+disassembler.
 """
 
 from __future__ import annotations
@@ -35,7 +38,12 @@ KINDS = {  # how instructions of a kind begin
     "converts": ("F2F", "I2F", "F2I"),
 }
 HEAD = ["switch", "kernel", "registers", "spilled", "KiB shared", "programs", "loop"]
-HEAD += ["instructions", *KINDS]
+HEAD += ["instructions", "tensor", "memory", *KINDS]
+CROSSING = {  # cycles of shared memory for a warp, by how an instruction begins; four bytes else
+    **dict.fromkeys(("LDSM", "STSM", "LDGSTS", "LDS.128", "STS.128", "LDG.E.128"), 4),
+    **dict.fromkeys(("LDS.64", "STS.64", "LDG.E.64"), 2),
+    **dict.fromkeys(("LDS", "STS", "LDG", "SHFL"), 1),
+}
 ROOM, FILE, WARPS = 228 << 10, 65536, 64  # of a processor: bytes that are shared, and registers
 LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)")
 
@@ -120,7 +128,20 @@ def loops(sass: str) -> list[list[str]]:
         for one in ends
         if not any(one[0] <= a and z <= one[1] and (a, z) != one for a, z in ends)
     ]
-    return [[name for at, name, _ in lines if a <= at <= z] for a, z in inner]
+    return [[f"{name} {rest}" for at, name, rest in lines if a <= at <= z] for a, z in inner]
+
+
+def cycles(loop: list[str], warps: int) -> tuple[int, int]:
+    """Of tensor cores and of shared memory in a turn of all warps; four multiply together."""
+    tensor = memory = 0.0
+    for line in loop:
+        product = re.match(r"HGMMA\.64x(\d+)x16\S*\s+R\d+, (gdesc)?", line)
+        if product:
+            tensor += int(product[1]) / 2
+            memory += int(product[1]) / 4 + (16 if product[2] else 0)
+        else:
+            memory += 4 * next((n for x, n in CROSSING.items() if line.startswith(x)), 0)
+    return round(tensor * warps / 4), round(memory * warps / 4)
 
 
 def counted(names: list[str]) -> list[str]:
@@ -148,10 +169,11 @@ def rows_of(switch: str, one: Compiled, least: int = 40) -> Iterator[list[str]]:
     long = [names for names in loops(sass) if len(names) >= least]
     fit = programs(registers, shared, one.warps)
     cells = [switch, one.name, str(registers), str(stack), f"{shared / 1024:.0f}", str(fit)]
-    for i, names in enumerate(long, 1):
-        yield [*cells, str(i), *counted(names)]
-    if not long:
-        yield [*cells, "-", *counted([n for _, n, _ in LINE.findall(sass)])]
+    alone = [[n for _, n, _ in LINE.findall(sass)]]
+    for i, names in enumerate(long or alone, 1):
+        count, *kinds = counted(names)
+        spent = map(str, cycles(names, one.warps))
+        yield [*cells, str(i) if long else "-", count, *spent, *kinds]
 
 
 def compiled(settings: Settings) -> None:

@@ -36,6 +36,11 @@ for part in "$@"; do
         kernels) bench kernels ;;
         entropy) bench entropy --rounds 5 ;;
         families) bench families --rounds 3 --only gpt2 bert deberta-v3 t5 ;;
+        shelves)
+            tests tests/ops/test_{shelf,far,talking}.py
+            bench tune --only "Transformer-XL, shelves" "DeBERTa, shelves"
+            bench parts --lengths 1024 8192 --only shelves
+            ;;
         parts) bench parts --lengths 1024 8192 --only shelves Transformer-XL DeBERTa Shaw ;;
         switches) bench switches --rounds 5 ;;
         memory) bench memory ;;
