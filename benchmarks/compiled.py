@@ -44,7 +44,8 @@ CROSSING = {  # cycles of shared memory for a warp, by how an instruction begins
     **dict.fromkeys(("LDS.64", "STS.64", "LDG.E.64"), 2),
     **dict.fromkeys(("LDS", "STS", "LDG", "SHFL"), 1),
 }
-ROOM, FILE, WARPS = 228 << 10, 65536, 64  # of a processor: bytes that are shared, and registers
+# Of a processor: bytes that are shared, of which each program has the system's; registers, warps.
+ROOM, LEAST, FILE, WARPS = 228 << 10, 1 << 10, 65536, 64
 LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)")
 
 
@@ -156,7 +157,7 @@ def counted(names: list[str]) -> list[str]:
 def programs(registers: int, shared: int, warps: int) -> int:
     """How many programs a processor has room for."""
     each = -(-registers // 8) * 8 * 32 * warps  # registers are given to a warp 256 at a time
-    return min(ROOM // shared, FILE // each, WARPS // warps)
+    return min(ROOM // max(shared, LEAST), FILE // each, WARPS // warps)
 
 
 def rows_of(switch: str, one: Compiled, least: int = 40) -> Iterator[list[str]]:
