@@ -179,7 +179,7 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
-        s = query_part(dot(own, tl.trans(k)), own, some[0], given, on, h, row, F)
+        s = query_part(dot(own, tl.trans(k)), q, some[0], given, on, h, row, F)
         s = key_part(s, k, some[1], given, other, h, row, F)
         s = seen(s, far, p0, keep, site, F, True, False)
         steep = score_grad(s, stats, v, site).to(k.dtype)
