@@ -35,6 +35,9 @@ EACH = tl.constexpr(  # of two numbers of 16 bits; they may begin at an odd plac
 )
 ONE = tl.constexpr("ld.shared.b16 $0, [$1];")  # what comes last says how threads share the tile
 TWO = tl.constexpr("ld.shared.b32 $0, [$1];")
+EIGHT_TURNED = tl.constexpr(  # four squares of 8 by 8 numbers, for a warp
+    "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0, $1, $2, $3}, [$4];"
+)
 EIGHT = "{ .reg .b32 a, b, c, d; ld.shared.v4.b32 {a, b, c, d}, [$1FROM];"
 EIGHT += " st.shared.v4.b32 [$1TO], {a, b, c, d}; mov.b32 $0, 0; }"
 DOWN = tl.constexpr(EIGHT.replace("FROM", "+9216").replace("TO", ""))  # 64 rows, in bytes
@@ -124,20 +127,8 @@ def take(on, at, like):
 
 
 @triton.jit
-def take_each(on, at, like):
-    """The same for numbers of like's 16 bits."""
-    if INTERPRETED:
-        found = tl.load(reached(on, at)).to(like.dtype)
-    else:
-        found = tl.inline_asm_elementwise(
-            ONE, "=h,r,h", [reached(on, at), like], dtype=like.dtype, is_pure=False, pack=1
-        )
-    return found
-
-
-@triton.jit
 def take_two(on, at, like):
-    """The same, two at an even place at once."""
+    """The same for numbers of like's 16 bits, two at an even place at once."""
     if INTERPRETED:
         found = tl.load(reached(on, at)).to(like.dtype)
     else:
@@ -155,10 +146,30 @@ def straight(X: tl.constexpr, SLOT: tl.constexpr):
 
 
 @triton.jit
-def turned(X: tl.constexpr, SLOT: tl.constexpr):
-    """The same the other way round: one query, or key, in a row."""
+def take_turned(on, like, X: tl.constexpr, SLOT: tl.constexpr):
+    """A block the other way round, a query or key in a row, for a tile that lies as `like` does.
+
+    As products lie, with 16 rows of 64 a warp: of those and 16 columns a warp takes four squares at
+    once, each thread telling where one row of a square begins.
+    """
     a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
-    return places(a, b, 1, X + PAD, SLOT * X * (X + PAD))
+    FIRST: tl.constexpr = SLOT * X * (X + PAD)
+    if INTERPRETED:
+        found = tl.load(reached(on, places(a, b, 1, X + PAD, FIRST))).to(like.dtype)
+    else:
+        tl.static_assert(X == 64)
+        row = (a & 4) * 2 + (a & 1) * 4 + (b & 6) // 2  # of a square's sixteen, by the thread
+        own = row * (X + PAD) + (a & -16) + (a & 2) * 4 + FIRST
+        at = reached(on, (own, (b & -16) * (X + PAD) + (a & 0)))
+        found = tl.inline_asm_elementwise(
+            EIGHT_TURNED,
+            "=r,=r,=r,=r,r,r,r,r,r,r,r,r,r,r,r,r",
+            [at, like],
+            dtype=like.dtype,
+            is_pure=False,
+            pack=8,
+        )
+    return found
 
 
 @triton.jit
@@ -226,7 +237,7 @@ def swapped(on, steep, X: tl.constexpr, TURNED: tl.constexpr):
     lay_each(on, askew(X, TURNED, True), steep)
     wait(False)
     SLOT: tl.constexpr = 1 if TURNED else 0
-    return take_each(on, turned(X, SLOT), steep), take_two(on, straight(X, SLOT), steep)
+    return take_turned(on, steep, X, SLOT), take_two(on, straight(X, SLOT), steep)
 
 
 @triton.jit
@@ -236,7 +247,7 @@ def left_over(on, x, X: tl.constexpr, TURNED: tl.constexpr):
     like = dot(x, tl.trans(x)).to(x.dtype)  # lies as products do, and so what is taken
     wait(False)
     SLOT: tl.constexpr = 0 if TURNED else 1
-    mine, row = take_each(on, turned(X, SLOT), like), take_two(on, straight(X, SLOT), like)
+    mine, row = take_turned(on, like, X, SLOT), take_two(on, straight(X, SLOT), like)
     mine = tl.where(b >= a if TURNED else a + b < X - 1, mine, 0.0)
     row = tl.where(a >= b if TURNED else a + b < X - 1, row, 0.0)
     return mine.to(x.dtype), row.to(x.dtype)
