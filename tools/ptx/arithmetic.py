@@ -1,0 +1,381 @@
+"""Instructions that compute: numbers, bits, comparisons, and changes of type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tools.ptx.machine import RAW, Array, Machine, Mask, Step, put, step
+from tools.ptx.read import Line, Many, Operand, Register
+
+FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
+Compute = Callable[..., Any]
+
+
+def wide(raw: Array, kind: str) -> Array:
+    """Numbers of a float type in float32; bfloat16 comes as its bits."""
+    if kind.startswith("bf16"):
+        return (raw.astype(np.uint32) << 16).view(np.float32)
+    return raw.astype(np.float32) if kind.startswith("f16") else raw
+
+
+def narrow(value: Array, kind: str) -> Array:
+    """Back to what a register of that type holds, rounded to even."""
+    if not kind.startswith("bf16"):
+        return value.astype({"f32": np.float32, "f64": np.float64}.get(kind, np.float16))
+    bits = np.ascontiguousarray(value.astype(np.float32)).view(np.uint32).astype(np.uint64)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(value), np.uint16(0x7FFF), rounded)
+
+
+def each(kind: str, mask: Mask) -> Mask:
+    """Which numbers, where a thread has two in a register."""
+    return np.repeat(mask, 2) if kind.endswith("x2") and mask is not True else mask
+
+
+def computed(m: Machine, line: Line, kind: str, to: str, compute: Compute) -> Step:
+    """An instruction whose first operand gets a function of the others."""
+    out = m.get(line.operands[0], to)
+    given = [m.get(x, kind) for x in line.operands[1:]]
+    if kind not in FLOATS or kind in ("f32", "f64"):
+
+        def plain(mask: Mask) -> None:
+            put(out, compute(*given), mask)
+
+        return plain
+
+    def rounded(mask: Mask) -> None:
+        put(out, narrow(compute(*(wide(x, kind) for x in given)), to), each(kind, mask))
+
+    return rounded
+
+
+def unsigned(kind: str) -> str:
+    """The type in which integers wrap around silently."""
+    return kind.replace("s", "u")
+
+
+def _fused(a: Array, b: Array, c: Array) -> Array:
+    return (a.astype(np.float64) * b + c).astype(a.dtype)
+
+
+def _quotient(a: Array, b: Array) -> Array:
+    if a.dtype.kind == "f":
+        return a / b
+    safe = np.where(b == 0, 1, b)
+    found = abs(a.astype(object)) // abs(safe.astype(object))
+    signs = np.where((a < 0) != (safe < 0), -1, 1)
+    return np.where(b == 0, -1, (found * signs).astype(np.int64))
+
+
+def _high(a: Array, b: Array) -> Array:
+    bits = 8 * a.dtype.itemsize
+    return np.array([int(x) * int(y) >> bits for x, y in zip(a, b, strict=True)], np.int64)
+
+
+TWO: dict[str, Compute] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": _quotient,
+    "rem": lambda a, b: a - _quotient(a, b).astype(a.dtype) * b,
+    "min": lambda a, b: np.fmin(a, b) if a.dtype.kind == "f" else np.minimum(a, b),
+    "max": lambda a, b: np.fmax(a, b) if a.dtype.kind == "f" else np.maximum(a, b),
+    "neg": np.negative,
+    "abs": np.abs,
+    "fma": _fused,
+    "mad": lambda a, b, c: a * b + c,
+    "copysign": lambda a, b: np.copysign(b, a),
+}
+
+
+@step(*TWO)
+def arithmetic(m: Machine, line: Line) -> Step:
+    """Sums, products, quotients and the like."""
+    root, *how, kind = line.words
+    compute = TWO[root]
+    if "wide" in how:
+        to = {"16": "32", "32": "64"}[kind[1:]]
+        first = [m.get(x, kind) for x in line.operands[1:3]]
+        more = [m.get(x, kind[0] + to) for x in line.operands[3:]]
+        out = m.get(line.operands[0], kind[0] + to)
+        product = lambda: first[0].astype(out.dtype) * first[1].astype(out.dtype)
+        return lambda mask: put(out, sum((x for x in more), product()), mask)
+    if "hi" in how:
+        compute = _high
+    elif kind not in FLOATS and root in ("add", "sub", "mul", "mad"):
+        kind = unsigned(kind)
+    if "NaN" in how:
+        compute = {"min": np.minimum, "max": np.maximum}[root]
+    if "relu" in how:
+        inner = compute
+        compute = lambda *x: np.maximum(inner(*x), 0)
+    if "sat" in how and kind in FLOATS:
+        whole = compute
+        compute = lambda *x: np.clip(whole(*x), 0, 1)
+    return computed(m, line, kind, kind, compute)
+
+
+CURVES: dict[str, Compute] = {
+    "ex2": np.exp2,
+    "lg2": np.log2,
+    "rcp": lambda x: 1 / x,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "tanh": np.tanh,
+    "sin": np.sin,
+    "cos": np.cos,
+}
+
+
+@step(*CURVES)
+def curve(m: Machine, line: Line) -> Step:
+    """Functions of one number, as exact as float64 is."""
+    kind, exact = line.words[-1], CURVES[line.words[0]]
+    return computed(m, line, kind, kind, lambda x: exact(x.astype(np.float64)).astype(np.float32))
+
+
+def _shifted(root: str, kind: str) -> Compute:
+    bits = int(kind[1:])
+    if root == "shl":
+        return lambda a, n: np.where(n < bits, a << np.minimum(n, bits - 1).astype(a.dtype), 0)
+    beyond = (lambda a: np.where(a < 0, -1, 0)) if kind[0] == "s" else np.zeros_like
+    return lambda a, n: np.where(n < bits, a >> np.minimum(n, bits - 1).astype(a.dtype), beyond(a))
+
+
+@step("shl", "shr")
+def shift(m: Machine, line: Line) -> Step:
+    """Bits to the left or the right; beyond the width nothing is left."""
+    kind = line.words[-1]
+    out, a = m.get(line.operands[0], kind), m.get(line.operands[1], kind)
+    by, move = m.get(line.operands[2], "u32"), _shifted(line.words[0], kind)
+    return lambda mask: put(out, move(a, by), mask)
+
+
+@step("shf")
+def funnel(m: Machine, line: Line) -> Step:
+    """Bits of two registers side by side."""
+    out, low, high, by = (m.get(x, "u32") for x in line.operands)
+    left, wrap = line.words[1] == "l", line.words[2] == "wrap"
+
+    def run(mask: Mask) -> None:
+        n = by % 32 if wrap else np.minimum(by, 32)
+        both = low.astype(object) + (high.astype(object) << 32)
+        found = [int(x) << int(k) >> 32 if left else int(x) >> int(k) for x, k in zip(both, n, strict=True)]
+        put(out, np.array([x & 0xFFFFFFFF for x in found], np.uint32), mask)
+
+    return run
+
+
+BITS: dict[str, Compute] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+
+
+@step("not", *BITS)
+def bits(m: Machine, line: Line) -> Step:
+    """Bit by bit."""
+    kind = line.words[-1]
+    return computed(m, line, kind, kind, BITS.get(line.words[0], np.invert))
+
+
+@step("lop3")
+def any_of_three(m: Machine, line: Line) -> Step:
+    """A function of three bits, by its table."""
+    out, a, b, c = (m.get(x, "u32") for x in line.operands[:4])
+    table = int(m.get(line.operands[4], "u32")[0])
+
+    def run(mask: Mask) -> None:
+        found = np.zeros_like(a)
+        for i in range(8):
+            if table >> i & 1:
+                found |= (a if i & 4 else ~a) & (b if i & 2 else ~b) & (c if i & 1 else ~c)
+        put(out, found, mask)
+
+    return run
+
+
+@step("bfe")
+def extract(m: Machine, line: Line) -> Step:
+    """A field of bits as a number."""
+    kind = line.words[-1]
+    out, a = m.get(line.operands[0], kind), m.get(line.operands[1], unsigned(kind))
+    at, size = (m.get(x, "u32") for x in line.operands[2:])
+    bits = int(kind[1:])
+
+    def run(mask: Mask) -> None:
+        first, many = (np.minimum(x & 0xFF, bits).astype(np.uint64) for x in (at, size))
+        many = np.minimum(many, bits - first)
+        field = (a.astype(np.uint64) >> first) & ((np.uint64(1) << many) - np.uint64(1))
+        if kind[0] == "s":
+            sign = (field >> np.where(many > 0, many - 1, 0).astype(np.uint64)) & np.uint64(1)
+            field = np.where((sign == 1) & (many > 0), field - (np.uint64(1) << many), field)
+        put(out, field.astype(RAW[bits]).view(out.dtype), mask)
+
+    return run
+
+
+@step("popc", "clz", "brev")
+def counted(m: Machine, line: Line) -> Step:
+    """Of bits: how many are set, how many are ahead of the first, or all turned around."""
+    kind = line.words[-1]
+    out, a, n = m.get(line.operands[0], "u32"), m.get(line.operands[1], kind), int(kind[1:])
+    one = {
+        "popc": lambda x: x.bit_count(),
+        "clz": lambda x: n - x.bit_length(),
+        "brev": lambda x: int(f"{x:0{n}b}"[::-1], 2),
+    }[line.words[0]]
+    return lambda mask: put(out, np.array([one(int(x)) for x in a]), mask)
+
+
+@step("prmt")
+def permute(m: Machine, line: Line) -> Step:
+    """Four of eight bytes."""
+    out, a, b, how = (m.get(x, "u32") for x in line.operands)
+
+    def run(mask: Mask) -> None:
+        both = np.stack([a, b], 1).view(np.uint8)
+        found = np.zeros((len(a), 4), np.uint8)
+        for i in range(4):
+            pick = how >> np.uint32(4 * i) & np.uint32(0xF)
+            byte = both[np.arange(len(a)), pick & 7]
+            found[:, i] = np.where(pick & 8, np.where(byte & 0x80, 0xFF, 0), byte)
+        put(out, found.view(np.uint32)[:, 0], mask)
+
+    return run
+
+
+COMPARED: dict[str, Compute] = {
+    "eq": np.equal,
+    "ne": lambda a, b: (a != b) & ~_unordered(a, b),
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "lo": np.less,
+    "ls": np.less_equal,
+    "hi": np.greater,
+    "hs": np.greater_equal,
+    "num": lambda a, b: ~_unordered(a, b),
+    "nan": lambda a, b: _unordered(a, b),
+}
+
+
+def _unordered(a: Array, b: Array) -> Array:
+    return (a != a) | (b != b)
+
+
+def comparison(name: str) -> Compute:
+    """By its name; those that end in u hold where a number is none."""
+    if name in COMPARED:
+        return COMPARED[name]
+    exact = COMPARED[name[:-1]]
+    return lambda a, b: exact(a, b) | _unordered(a, b)
+
+
+@step("setp")
+def compare(m: Machine, line: Line) -> Step:
+    """Predicates by comparison, which may be joined with another one."""
+    _, name, *how, kind = line.words
+    where = line.operands[0]
+    outs = [m.get(x, "pred") for x in (where.items if isinstance(where, Many) else (where,))]
+    a, b = (m.get(x, kind) for x in line.operands[1:3])
+    holds = comparison(name)
+    join = BITS.get(next((x for x in how if x in BITS), ""))
+    other = m.get(line.operands[3], "pred") if join else None
+
+    def run(mask: Mask) -> None:
+        found = holds(wide(a, kind), wide(b, kind)) if kind in FLOATS else holds(a, b)
+        for out, value in zip(outs, (found, ~found), strict=False):
+            put(out, join(value, other) if join else value, mask)
+
+    return run
+
+
+@step("selp")
+def select(m: Machine, line: Line) -> Step:
+    """One of two, by a predicate."""
+    out, a, b = (m.get(x, line.words[-1]) for x in line.operands[:3])
+    by = m.get(line.operands[3], "pred")
+    return lambda mask: put(out, np.where(by, a, b), mask)
+
+
+@step("mov")
+def move(m: Machine, line: Line) -> Step:
+    """A value as it is, put together from parts, or taken apart."""
+    to, given = line.operands
+    if isinstance(to, Many):
+        whole = _row(m, given)
+        part = whole.view(RAW[8 * whole.dtype.itemsize // len(to.items)]).reshape(len(whole), -1)
+        outs = [m.row(x.name) if isinstance(x, Register) else None for x in to.items]  # none: _
+
+        def apart(mask: Mask) -> None:
+            for out, column in zip(outs, part.copy().T, strict=True):
+                if out is not None:
+                    put(out, column, mask)
+
+        return apart
+    out = m.row(_name(to))
+    if isinstance(given, Many):
+        rows = [_row(m, x) for x in given.items]
+        together = lambda: np.stack(rows, 1).reshape(-1).view(out.dtype)
+        return lambda mask: put(out, together(), mask)
+    kind = "pred" if out.dtype == np.bool_ else f"u{8 * out.dtype.itemsize}"
+    value = m.get(given, kind)
+    return lambda mask: put(out, value, mask)
+
+
+def _row(m: Machine, x: Operand) -> Array:
+    return m.row(_name(x))
+
+
+def _name(x: Operand) -> str:
+    if not isinstance(x, Register):
+        raise ValueError(f"{x} is no register")
+    return x.name
+
+
+ROUNDED: dict[str, Compute] = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
+LARGEST = {"f16": 65504.0, "f16x2": 65504.0}
+
+
+@step("cvt")
+def convert(m: Machine, line: Line) -> Step:
+    """From one type to another."""
+    *how, to, kind = line.words[1:]
+    out = m.row(_name(line.operands[0]))
+    if to.endswith("x2"):
+        high, low = (m.get(x, kind) for x in line.operands[1:3])
+        most = LARGEST[to] if "satfinite" in how else np.inf
+
+        def both(mask: Mask) -> None:
+            pair = np.stack([low, high], 1).reshape(-1)
+            value = narrow(np.where(np.isnan(pair), pair, np.clip(pair, -most, most)), to)
+            put(out, value.view(np.uint32), mask)
+
+        return both
+    source = line.operands[1]
+    row = m.row(source.name) if isinstance(source, Register) else m.get(source, kind)
+    taken = lambda: row.astype(f"u{int(kind.lstrip('bufs')) // 8}").view(m.get_type(kind))
+    whole = next((ROUNDED[x] for x in how if x in ROUNDED), None)
+
+    def run(mask: Mask) -> None:
+        put(out, _converted(taken(), kind, to, whole, out.dtype), mask)
+
+    return run
+
+
+def _converted(x: Array, kind: str, to: str, whole: Compute | None, like: Any) -> Array:
+    """The bits of the result, as many as the register has."""
+    value = wide(x, kind) if kind in FLOATS else x
+    if to in FLOATS:
+        value = whole(value) if whole else value
+        found = narrow(value.astype(np.float64), to)
+        return found.view(f"u{found.dtype.itemsize}").astype(like)
+    integer = np.dtype({"s": "i", "u": "u"}[to[0]] + str(int(to[1:]) // 8))
+    if kind in FLOATS:
+        bounds = np.iinfo(integer)
+        value = np.nan_to_num((whole or np.trunc)(value.astype(np.float64)), nan=0.0)
+        value = np.clip(value, float(bounds.min), float(bounds.max))
+    found = value.astype(integer)
+    return found.astype(f"{integer.kind}{like.itemsize}").view(like)

@@ -1,0 +1,298 @@
+"""Instructions that go somewhere: to memory, to another thread, or to another line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tools.ptx.arithmetic import BITS, narrow, wide
+from tools.ptx.faults import Fault
+from tools.ptx.machine import TYPES, WARP, Array, Machine, Mask, Step, put, step
+from tools.ptx.read import Line, Many, Operand, Register, Word
+
+
+def rows(m: Machine, operand: Operand) -> list[Array]:
+    """The registers of an operand, which may be several in braces."""
+    items: Sequence[Operand] = operand.items if isinstance(operand, Many) else (operand,)
+    width = {x.name: m.kernel.width(x.name) for x in items if isinstance(x, Register)}
+    return [m.row(x.name) if isinstance(x, Register) else m.get(x, f"b{next(iter(width.values()), 32)}") for x in items]
+
+
+def space(line: Line) -> str:
+    """Which memory an instruction means."""
+    for word in line.words:
+        name = word.partition("::")[0]
+        if name in ("global", "shared", "param", "local", "const"):
+            return name
+    return "generic"
+
+
+def _size(line: Line) -> int:
+    return np.dtype(TYPES[line.words[-1]]).itemsize * (2 if line.words[-1].endswith("x2") else 1)
+
+
+@step("ld")
+def load(m: Machine, line: Line) -> Step:
+    """Registers get what lies in memory."""
+    outs, kind, size = rows(m, line.operands[0]), TYPES[line.words[-1]], _size(line)
+    if space(line) == "param":
+        return _parameter(m, line, outs[0], kind)
+    at = m.address(line.operands[1])
+    store = {"global": m.memory, "shared": m.shared}[space(line)]
+
+    def run(mask: Mask) -> None:
+        who, data = store.load(at(), size * len(outs), mask)
+        for i, out in enumerate(outs):
+            part = np.ascontiguousarray(data[:, size * i : size * (i + 1)])
+            out[who] = _stretched(part.view(kind)[:, 0], out)
+
+    return run
+
+
+def _stretched(values: Array, out: Array) -> Array:
+    """As wide as a register, with the sign where there is one."""
+    if values.dtype.kind == "i":
+        return values.astype(f"i{out.dtype.itemsize}").view(out.dtype)
+    return values.view(f"u{values.dtype.itemsize}").astype(out.dtype)
+
+
+def _parameter(m: Machine, line: Line, out: Array, kind: Any) -> Step:
+    place = line.operands[1]
+    if not isinstance(place.base, Word) or place.offset:  # pyright: ignore
+        raise ValueError(f"a parameter of an unknown form: {line.text}")
+    data = np.frombuffer(m.parameters[place.base.name], kind, 1)  # pyright: ignore
+    return lambda mask: put(out, _stretched(data, out)[0], mask)
+
+
+@step("st")
+def keep(m: Machine, line: Line) -> Step:
+    """Memory gets what registers hold."""
+    given, size = rows(m, line.operands[1]), _size(line)
+    at = m.address(line.operands[0])
+    shared = space(line) == "shared"
+
+    def run(mask: Mask) -> None:
+        parts = [x.astype(f"u{size}")[:, None].view(np.uint8) for x in given]
+        data = np.concatenate(parts, 1)
+        if shared:
+            who = np.arange(len(data)) if mask is True else np.nonzero(mask)[0]
+            m.shared.store(at(), data[who], who)
+        else:
+            m.memory.store(at(), data, mask)
+
+    return run
+
+
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
+    "add": lambda a, b: a + b,
+    "min": lambda a, b: min(a, b),
+    "max": lambda a, b: max(a, b),
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "exch": lambda _, b: b,
+}
+
+
+@step("atom", "red")
+def change(m: Machine, line: Line) -> Step:
+    """Memory is changed where it lies, by one thread after another."""
+    kind, size = line.words[-1], _size(line)
+    returns = line.words[0] == "atom"
+    place, *given = line.operands[1 if returns else 0 :]
+    outs = rows(m, line.operands[0]) if returns else []
+    values, at = [rows(m, x) for x in given], m.address(place)
+    name = next((x for x in line.words if x in CHANGES or x == "cas"), "")
+    shared = space(line) == "shared"
+
+    def one(i: int, j: int, address: Array) -> None:
+        before = _read_one(m, address, size, i, shared)
+        old = wide(before.view(TYPES[kind]), kind) if kind in TYPES else before
+        news = [wide(x[j][i : i + 1].astype(f"u{size}").view(TYPES[kind]), kind) for x in values]
+        if name == "cas":
+            new = news[1] if old[0] == news[0][0] else old
+        else:
+            new = np.array([CHANGES[name](a, b) for a, b in zip(old, news[0], strict=True)])
+        done = narrow(new, kind) if kind[0] in "fb" and "f" in kind else new.astype(old.dtype)
+        _write_one(m, address, done.view(np.uint8), i, shared)
+        if returns:
+            outs[j][i] = before.view(f"u{size}")[0]
+
+    def added(mask: Mask) -> None:
+        start = at()
+        for j, x in enumerate(values[0]):
+            m.memory.add(start + j * size, x.view(TYPES[kind]), mask)
+
+    if not returns and name == "add" and kind in ("f32", "u32", "s32") and not shared:
+        return added
+
+    def run(mask: Mask) -> None:
+        start = at()
+        who = range(len(start)) if mask is True else np.nonzero(mask)[0]
+        for i in who:
+            for j in range(len(values[0])):
+                one(int(i), j, start + j * size)
+
+    return run
+
+
+def _read_one(m: Machine, at: Array, size: int, i: int, shared: bool) -> Array:
+    mask = np.zeros(len(at), bool)
+    mask[i] = True
+    if shared:
+        place = int(at[i])
+        return m.shared.bytes[place : place + size].copy()
+    return m.memory.load(at, size, mask)[1][0].copy()
+
+
+def _write_one(m: Machine, at: Array, data: Array, i: int, shared: bool) -> None:
+    if shared:
+        m.shared.bytes[int(at[i]) : int(at[i]) + len(data)] = data
+        return
+    mask = np.zeros(len(at), bool)
+    mask[i] = True
+    m.memory.store(at, np.broadcast_to(data, (len(at), len(data))), mask)
+
+
+# ------------------------------------------------------------ between threads
+
+
+@step("shfl")
+def shuffle(m: Machine, line: Line) -> Step:
+    """Threads of a warp read each other's registers."""
+    first = line.operands[0]
+    outs = first.items if isinstance(first, Many) else (first,)
+    a, by, how = m.get(line.operands[1], "b32"), *(m.get(x, "u32") for x in line.operands[2:4])
+    lane = np.arange(m.size.threads) % WARP
+    start = np.arange(m.size.threads) - lane
+    kind = next(x for x in line.words if x in ("idx", "up", "down", "bfly"))
+    place = m.get(outs[0], "b32")
+    holds = m.get(outs[1], "pred") if len(outs) > 1 else None
+
+    def run(mask: Mask) -> None:
+        bound, part = (how & 31).astype(int), (how >> 8 & 31).astype(int)
+        n, least = by.astype(int) & 31, lane & part
+        most = least | (bound & ~part)
+        to = {"idx": least | (n & ~part), "up": lane - n, "down": lane + n, "bfly": lane ^ n}[kind]
+        fine = to >= most if kind == "up" else to <= most
+        if mask is not True and not mask[start + np.where(fine, to, lane)].all():
+            raise Fault("a thread asks one that doesn't take part")
+        found = a[start + np.where(fine, to, lane)]
+        put(place, found, mask)
+        if holds is not None:
+            put(holds, fine, mask)
+
+    return run
+
+
+@step("redux")
+def reduce(m: Machine, line: Line) -> Step:
+    """All threads of a warp get the sum, the least or the greatest of theirs."""
+    kind, name = line.words[-1], line.words[2]
+    out, a = m.get(line.operands[0], kind), m.get(line.operands[1], kind)
+    many = {"add": np.add, "min": np.minimum, "max": np.maximum, **BITS}[name]
+
+    def run(mask: Mask) -> None:
+        if mask is not True:
+            raise Fault("a warp's sum of some of its threads")
+        found = many.reduce(a.reshape(-1, WARP), 1, dtype=a.dtype)  # type: ignore[union-attr]
+        put(out, np.repeat(found, WARP), mask)
+
+    return run
+
+
+@step("vote", "activemask")
+def vote(m: Machine, line: Line) -> Step:
+    """What the threads of a warp say, as bits or as one answer."""
+    if line.words[0] == "activemask":
+        out = m.get(line.operands[0], "u32")
+        return lambda mask: put(out, 0xFFFFFFFF, mask)
+    kind = line.words[2]
+    out = m.get(line.operands[0], "b32" if kind == "ballot" else "pred")
+    a = m.get(line.operands[1], "pred")
+
+    def run(mask: Mask) -> None:
+        said = a.reshape(-1, WARP)
+        if kind == "ballot":
+            found = (said.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(1)
+        else:
+            found = {"all": said.all(1), "any": said.any(1), "uni": said.all(1) | ~said.any(1)}[kind]
+        put(out, np.repeat(found, WARP), mask)
+
+    return run
+
+
+# ------------------------------------------------------------------ the way
+
+
+@step("bra")
+def branch(m: Machine, line: Line) -> Step:
+    """To another line, all threads together."""
+    label = line.operands[0]
+    to = m.kernel.labels[label.name]  # pyright: ignore
+
+    def run(mask: Mask) -> int:
+        if mask is not True and not mask.all():
+            raise Fault("threads of a program part: the emulator keeps them together")
+        return to
+
+    return run
+
+
+@step("ret", "exit")
+def leave(m: Machine, _: Line) -> Step:
+    """The program ends."""
+
+    def run(mask: Mask) -> int:
+        if mask is not True and not mask.all():
+            raise Fault("some threads of a program end before others")
+        return len(m.kernel.lines)
+
+    return run
+
+
+@step("trap")
+def stop(_: Machine, __: Line) -> Step:
+    """The program gives up."""
+
+    def run(_mask: Mask) -> None:
+        raise Fault("the program stops itself")
+
+    return run
+
+
+@step("bar", "barrier")
+def meet(m: Machine, line: Line) -> Step:
+    """All threads wait for one another; or those of each warp, which are together anyway."""
+    if "warp" in line.words:
+        return lambda _: None
+
+    def run(mask: Mask) -> None:
+        if mask is not True and not mask.all():
+            raise Fault("a barrier that some threads don't reach")
+        m.shared.meet()
+
+    return run
+
+
+@step("fence", "membar")
+def fence(m: Machine, line: Line) -> Step:
+    """What was written is handed over to products."""
+    handed = any(x.startswith("proxy") for x in line.words)
+    return lambda _: m.shared.fence() if handed else None
+
+
+@step("griddepcontrol", "nanosleep", "prefetch", "discard", "applypriority")
+def nothing(_: Machine, __: Line) -> Step:
+    """Where programs and kernels run one after another, there is nothing to do."""
+    return lambda _: None
+
+
+@step("createpolicy")
+def policy(m: Machine, line: Line) -> Step:
+    """How long a cache should keep what is read: no matter here."""
+    out = m.get(line.operands[0], "u64")
+    return lambda mask: put(out, 0, mask)
+

@@ -1,0 +1,147 @@
+"""Shared memory of a program, and who may see what in it.
+
+Kept for each two bytes: in which phase they were written and read last, by which warps; a phase
+ends where all threads meet. Another warp's access in the same phase, where one of the two writes,
+is a race. Products read by themselves: what they take must have been handed over by a fence, and
+must stay until they are done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tools.ptx.faults import Fault
+
+Array = np.ndarray[Any, Any]
+FIRST = 1024  # bytes ahead that belong to the system
+CELL = 2
+
+
+class Shared:
+    """Bytes, and the last phases and warps that met them."""
+
+    def __init__(self, own: int, more: int, threads: int):
+        self.first = FIRST
+        self.given = FIRST + -(-own // 16) * 16  # where what a launch asks for begins
+        self.end = self.given + more
+        cells = -(-self.end // 16) * 16 // CELL
+        self.bytes = np.zeros(cells * CELL, np.uint8)
+        self.warp = np.arange(threads, dtype=np.int64) // 32
+        self.wrote, self.writers, self.read, self.readers, self.at = (
+            np.zeros(cells, np.int64) for _ in range(5)
+        )
+        self.busy, self.arriving = np.zeros(cells, np.int64), np.zeros(cells, np.int64)
+        self.check = True
+        self.clear()
+
+    def clear(self) -> None:
+        """As a program finds it: bytes that are no number in any type."""
+        self.bytes[:] = 0xFF
+        for x in (self.wrote, self.writers, self.read, self.readers, self.at, self.busy, self.arriving):
+            x[:] = 0
+        self.phase, self.time, self.fenced = 1, 1, 0
+
+    def meet(self) -> None:
+        """All threads wait for one another."""
+        self.phase += 1
+
+    def fence(self) -> None:
+        """What was written until now may be read by products."""
+        self.fenced = self.time
+
+    # --------------------------------------------------------------- access
+
+    def places(self, at: Array, size: int) -> tuple[Array, Array]:
+        """Bytes (threads, size) and cells (threads, cells)."""
+        if (at % size).any():
+            raise Fault(f"shared memory: {size} bytes at an address that isn't a multiple of that")
+        if len(at) and (at.min() < self.first or at.max() + size > self.end):
+            wrong = at[(at < self.first) | (at + size > self.end)][0] - self.first
+            raise Fault(f"shared memory: byte {wrong} of {self.end - self.first}")
+        bytes = at[:, None] + np.arange(size)
+        return bytes, bytes[:, ::CELL] // CELL if size >= CELL else bytes // CELL
+
+    def load(self, at: Array, size: int, mask: Any) -> tuple[Array, Array]:
+        """The threads that read, and the bytes (threads, size) that they read."""
+        who = np.arange(len(at)) if mask is True else np.nonzero(mask)[0]
+        bytes, cells = self.places(at[who], size)
+        self.seen(cells, self.warp[who])
+        return who, self.bytes[bytes]
+
+    def store(self, at: Array, data: Array, who: Array) -> None:
+        """Write bytes (threads, size) of those threads."""
+        bytes, cells = self.places(at[who], data.shape[1])
+        self.store_at(bytes, cells, data, self.warp[who])
+
+    def store_at(self, bytes: Array, cells: Array, data: Array, warps: Array) -> None:
+        """The same, where places are known."""
+        self.written(cells, warps)
+        self.bytes[bytes] = data
+        if self.check and (self.bytes[bytes] != data).any():
+            raise Fault("shared memory: written by two threads at once")
+
+    def seen(self, cells: Array, warps: Array) -> None:
+        """Cells (threads, M) are read by warps (threads)."""
+        if not self.check:
+            return
+        by = np.broadcast_to(warps[:, None], cells.shape)
+        if self.arriving[cells].any():
+            raise Fault("shared memory: read while copies are under way")
+        if ((self.wrote[cells] == self.phase) & (self.writers[cells] != 1 << by)).any():
+            raise Fault("shared memory: read what another warp wrote, with no barrier between")
+        fresh = self.read[cells] != self.phase
+        self.readers[cells[fresh]] = 0
+        self.read[cells] = self.phase
+        for warp in np.unique(warps):
+            self.readers[cells[warps == warp]] |= 1 << warp
+
+    def written(self, cells: Array, warps: Array) -> None:
+        """Cells (threads, M) are written by warps (threads)."""
+        if not self.check:
+            return
+        by = np.broadcast_to(warps[:, None], cells.shape)
+        if self.busy[cells].any() or self.arriving[cells].any():
+            raise Fault("shared memory: written while products or copies are under way")
+        if ((self.wrote[cells] == self.phase) & (self.writers[cells] != 1 << by)).any():
+            raise Fault("shared memory: written by two warps, with no barrier between")
+        others = self.readers[cells] & ~(1 << by)
+        if ((self.read[cells] == self.phase) & (others != 0)).any():
+            raise Fault("shared memory: overwritten what another warp read, with no barrier between")
+        self.wrote[cells], self.at[cells], self.writers[cells] = self.phase, self.time, 0
+        for warp in np.unique(warps):
+            self.writers[cells[warps == warp]] |= 1 << warp
+        self.time += 1
+
+    def lent(self, cells: Array) -> None:
+        """To a product of all warps, which reads them until it is done."""
+        if not self.check:
+            return
+        if self.arriving[cells].any():
+            raise Fault("shared memory: a product reads while copies are under way")
+        if (self.at[cells] > self.fenced).any():
+            raise Fault("shared memory: a product reads what no fence has handed over")
+        if (self.wrote[cells] == self.phase).any():
+            raise Fault("shared memory: a product reads what was written with no barrier between")
+        np.add.at(self.busy, cells.ravel(), 1)
+
+    def returned(self, cells: Array) -> None:
+        """The product is done."""
+        if self.check:
+            np.subtract.at(self.busy, cells.ravel(), 1)
+
+    def depart(self, at: Array, data: Array, warps: Array) -> Callable[[], None]:
+        """Bytes are under way to their places; what lands them there."""
+        bytes, cells = self.places(at, data.shape[1])
+        self.written(cells, warps)
+        self.wrote[cells] = 0
+        np.add.at(self.arriving, cells.ravel(), 1)
+
+        def land() -> None:
+            np.subtract.at(self.arriving, cells.ravel(), 1)
+            self.store_at(bytes, cells, data, warps)
+            self.at[cells] = 0  # products see copies without a fence, as compilers count on
+
+        return land
