@@ -79,7 +79,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
     if torch.cuda.is_available():
         return
-    skip = pytest.mark.skip(reason="gpu: torch sees no CUDA device on this machine")
+    why = {"gpu": "gpu: torch sees no CUDA device on this machine"}
+    if os.environ.get("ANYFORMER_EMULATED") != "1":
+        why["compiled"] = "compiled: neither a CUDA device nor the emulator (tools/ptx) is here"
     for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(skip)
+        for marker in filter(item.get_closest_marker, why):
+            item.add_marker(pytest.mark.skip(reason=why[marker]))

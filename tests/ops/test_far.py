@@ -66,7 +66,7 @@ def test_near_vectors_may_pass_by_shelves(name: str, monkeypatch: pytest.MonkeyP
     assert seen and lacks(*seen[0]) is None
 
 
-@pytest.mark.gpu
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", range(20))
 def test_random_shapes_on_a_gpu(seed: int) -> None:
     draw = random.Random(seed)

@@ -65,7 +65,7 @@ def test_random_shapes(seed: int) -> None:
     assert max(found.values()) < 1e-5, (case, found)
 
 
-@pytest.mark.gpu
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", range(60))
 def test_random_shapes_on_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from anyformer.ops.kernels import launch_strips

@@ -69,7 +69,7 @@ def test_equals_eager_in_16_bits(lead: int) -> None:
     assert_as_exact_as_can_be(case, "lead")
 
 
-@pytest.mark.gpu
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", range(20))
 def test_random_shapes_on_a_gpu(seed: int) -> None:
     draw = random.Random(seed)

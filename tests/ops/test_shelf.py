@@ -38,7 +38,7 @@ GPU_CASES = {
         pads="r",
         reach=(-90, 3),
     ),
-    "keys": Case((2, 2), 300, size=(32, 64), terms="bias key", reach=(-20, 20)),
+    "keys": Case((2, 2), 300, size=(32, 64), terms="key", reach=(-20, 20)),
     "narrow": replace(WIDE, terms="query key", reach=(-30, 30), size=(40, 24), width=32),
 }
 SHELVED = {
@@ -48,7 +48,7 @@ SHELVED = {
     "far on both sides": Case(terms="bias query key", reach=(-3, 4), queries=70),
     "far queries alone": Case(terms="query", reach=(-3, 4), queries=70, window=30),
     "few rows of a table": Case(reach=(-1, 1), terms="bias query"),
-    "rows on one side only": Case(reach=(2, 6), terms="bias key", causal=True),
+    "rows on one side only": Case(reach=(2, 6), terms="key", causal=True),
     "rows of the past alone": Case(reach=(-9, -3), terms="key", causal=True, start=3),
     "fewer queries than keys": Case(terms="query key", queries=5, start=40, causal=True),
 }
@@ -141,6 +141,10 @@ def test_a_large_score_stays_a_number() -> None:
 
 REFUSED = {
     "is for vectors by distance": ({"relative": Relative(-1, 1, torch.zeros(2, 3))}, 8),
+    "has a bias beside vectors of queries alone": (
+        {"relative": Relative(-1, 1, torch.zeros(2, 3), key=torch.zeros(2, 3, 8))},
+        8,
+    ),
     "neither slopes nor memory keys": ({"lead": 2}, 8),
     "heads of up to 64 channels": ({}, 80),
     "a scale above 0": ({"scale": -1.0}, 8),
@@ -261,7 +265,7 @@ def test_a_kernel_with_a_shelf_is_asked_for_more(monkeypatch: pytest.MonkeyPatch
         launch_shelf.checked(1, "it")
 
 
-@pytest.mark.gpu
+@pytest.mark.compiled
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", GPU_CASES)
 def test_equals_eager_on_a_gpu(name: str, dtype: torch.dtype) -> None:

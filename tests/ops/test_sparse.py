@@ -80,7 +80,7 @@ def test_equals_eager_in_bfloat16(name: str) -> None:
     assert max(found.values()) < 1e-2, found
 
 
-@pytest.mark.gpu
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", range(60))
 def test_random_shapes_on_a_gpu(seed: int) -> None:
     draw = random.Random(seed)

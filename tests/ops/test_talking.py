@@ -85,7 +85,7 @@ def test_a_strip_with_all_queries_writes_gradients_at_once(monkeypatch: pytest.M
     assert max(found.values()) < 1e-5, found
 
 
-@pytest.mark.gpu
+@pytest.mark.compiled
 @pytest.mark.parametrize("seed", range(40))
 def test_random_shapes_on_a_gpu(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from anyformer.ops.kernels import launch_strips, talk

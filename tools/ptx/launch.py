@@ -19,6 +19,7 @@ from tools.ptx.memory import Global
 from tools.ptx.read import Kernel, read
 
 FORMS = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "f32": "f", "f64": "d"}
+EMULATED = "ANYFORMER_EMULATED"  # is 1 while kernels run here
 INSTRUCTIONS = arithmetic, moves, products  # which list theirs when they are imported
 
 
@@ -78,8 +79,8 @@ def emulated(told: Callable[[str, Counter[str]], None] | None = None) -> Iterato
 
     from anyformer.ops import tiles
 
-    if os.environ.get("TRITON_INTERPRET"):
-        raise RuntimeError("unset TRITON_INTERPRET: the emulator runs what is compiled")
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        raise RuntimeError("TRITON_INTERPRET=0 is needed: the emulator runs what is compiled")
 
     def prepared(self: Any) -> None:
         if self.module is None:
@@ -88,6 +89,7 @@ def emulated(told: Callable[[str, Counter[str]], None] | None = None) -> Iterato
 
     driver.set_active(Driver())
     with (
+        patch.dict(os.environ, {EMULATED: "1"}),
         patch.object(CompiledKernel, "_init_handles", prepared),
         patch.object(tiles, "interpreted", lambda: True),
     ):

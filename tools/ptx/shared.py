@@ -80,7 +80,7 @@ class Shared:
         """The same, where places are known."""
         self.written(cells, warps)
         self.bytes[bytes] = data
-        if self.check and (self.bytes[bytes] != data).any():
+        if self.check and not _alike(self.bytes[bytes], data):
             raise Fault("shared memory: written by two threads at once")
 
     def seen(self, cells: Array, warps: Array) -> None:
@@ -95,8 +95,7 @@ class Shared:
         fresh = self.read[cells] != self.phase
         self.readers[cells[fresh]] = 0
         self.read[cells] = self.phase
-        for warp in np.unique(warps):
-            self.readers[cells[warps == warp]] |= 1 << warp
+        np.bitwise_or.at(self.readers, cells, 1 << by)
 
     def written(self, cells: Array, warps: Array) -> None:
         """Cells (threads, M) are written by warps (threads)."""
@@ -111,8 +110,7 @@ class Shared:
         if ((self.read[cells] == self.phase) & (others != 0)).any():
             raise Fault("shared memory: overwritten what another warp read, with no barrier between")
         self.wrote[cells], self.at[cells], self.writers[cells] = self.phase, self.time, 0
-        for warp in np.unique(warps):
-            self.writers[cells[warps == warp]] |= 1 << warp
+        np.bitwise_or.at(self.writers, cells, 1 << by)
         self.time += 1
 
     def lent(self, cells: Array) -> None:
@@ -145,3 +143,13 @@ class Shared:
             self.at[cells] = 0  # products see copies without a fence, as compilers count on
 
         return land
+
+
+def _alike(a: Array, b: Array) -> bool:
+    """But for rounding: threads that hold the same sum may have added it up in other orders."""
+    if (a == b).all():
+        return True
+    if a.shape[1] % 4:
+        return False
+    x, y = (np.ascontiguousarray(z).view(np.float32) for z in (a, b))
+    return bool(np.isclose(x, y, rtol=1e-4, atol=1e-6, equal_nan=True).all())

@@ -22,6 +22,8 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
     terms = plan.relative
     if terms is None or (terms.query is None and terms.key is None):
         return "is for vectors by distance: of queries, of keys or both"
+    if terms.bias is not None and terms.query is None:
+        return "has a bias beside vectors of queries alone"
     if terms.slope is not None or plan.lead:
         return "has neither slopes nor memory keys"
     if max(q.shape[-1], v.shape[-1]) > WIDEST:

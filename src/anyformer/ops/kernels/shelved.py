@@ -24,6 +24,7 @@ from anyformer.ops.kernels.tile import (
     key_range,
     least,
     place,
+    plus,
     rows,
     steps,
     turn,
@@ -109,27 +110,42 @@ def pair_of(k_, v_, at, site, F: tl.constexpr, NEAR: tl.constexpr):
 @triton.jit
 def products(q, some, bias, h, row, F: tl.constexpr):
     """A block of rows by queries, with the bias of those rows, (N, M)."""
-    by = dot(some, tl.trans(q)) if F.query else tl.full((F.N, F.M), 0.0, tl.float32)
+    by = dot(some, tl.trans(q))
     if F.bias:
         by += tl.load(of_head(bias, h) + row + tl.arange(0, F.N)[:, None])
     return by
 
 
 @triton.jit
+def alike(row, x, SIZE: tl.constexpr, BLOCK: tl.constexpr):
+    """A tile of x's type, (SIZE, BLOCK), each of whose rows is the same."""
+    return tl.broadcast_to(row[None, :].to(x.dtype), [SIZE, BLOCK])
+
+
+@triton.jit
 def far_score(q, k, given, h, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED: tl.constexpr):
-    """The scores of a tile all below the low end (SIDE 0) or above the high one (2)."""
+    """The scores of a tile all below the low end (SIDE 0) or above the high one (2).
+
+    What a program's own side brings is a sum that all its tiles share. What the other side brings
+    is a product: if a tile were read by threads too, Triton would keep one copy of it, and load the
+    next one there while products still read it.
+    """
     s = dot(k, tl.trans(q)) if TURNED else dot(q, tl.trans(k))
-    row = site.pad if SIDE == 0 else site.pad + site.high - site.low
     if F.bias:
+        row = site.pad if SIDE == 0 else site.pad + site.high - site.low
         s += tl.load(of_head(given.bias, h) + row)
     if F.query:
         end = last(given.query, h, SIDE, site, F)
-        by = tl.sum(q.to(tl.float32) * end[None, :], 1)
-        s += by[None, :] if TURNED else by[:, None]
+        if TURNED:
+            s = plus(alike(end, k, F.N, F.BD), tl.trans(q), s)
+        else:
+            s += tl.sum(q.to(tl.float32) * end[None, :], 1)[:, None]
     if F.key:  # it could be part of the queries, but in 16 bits a short one would be lost there
         end = last(given.key, h, SIDE, site, F)
-        by = tl.sum(k.to(tl.float32) * end[None, :], 1)
-        s += by[:, None] if TURNED else by[None, :]
+        if TURNED:
+            s += tl.sum(k.to(tl.float32) * end[None, :], 1)[:, None]
+        else:
+            s = plus(alike(end, q, F.M, F.BD), tl.trans(k), s)
     return s
 
 
@@ -159,7 +175,7 @@ def query_part(s, q, some, given, on, h, row, F: tl.constexpr):
 
     The tile before was that of earlier keys.
     """
-    if F.query or F.bias:
+    if F.query:
         s += handed(on, products(q, some, given.bias, h, row + F.N, F), s, F.N, False)
     return s
 
@@ -167,14 +183,14 @@ def query_part(s, q, some, given, on, h, row, F: tl.constexpr):
 @triton.jit
 def own_shelf(given, F: tl.constexpr):
     """The shelf of a program for queries, or 0 where they bring nothing."""
-    return shelf(given.scratch, 0) if F.query or F.bias else 0
+    return shelf(given.scratch, 0) if F.query else 0
 
 
 @triton.jit
 def open_shelf(q, given, on, h, row, F: tl.constexpr, CUT: tl.constexpr):
     """Lay down what queries bring to the first tile alone."""
-    if F.query or F.bias:
-        some = block(given.query, h, row, F) if F.query else 0
+    if F.query:
+        some = block(given.query, h, row, F)
         begin(on, products(q, some, given.bias, h, row, F), F.N, False, CUT)
 
 

@@ -50,9 +50,9 @@ def near_score(q, k, told, some, given, shelves, h, row, F: tl.constexpr):
     told: and what is taken off; some: the lower blocks of rows for queries and for keys.
     """
     s = less(dot(k, tl.trans(q)), told[0], told[1])
-    if F.query or F.bias:
+    if F.query:
         low = products(q, some[0], given.bias, h, row, F)
-        more = block(given.query, h, row + F.N, F) if F.query else 0
+        more = block(given.query, h, row + F.N, F)
         high = products(q, more, given.bias, h, row + F.N, F)
         s += across(shelves[0], low, high, s, F.N, True)
     if F.key:
@@ -174,7 +174,7 @@ def shelved_keys(q_, pair, grads, made, sums, given, site, F: tl.constexpr):
     b, g = bg // (site.heads // site.group), bg % (site.heads // site.group)
     left = site.keys - first
     share = (tl.program_id(0) + b) % sums[1]  # programs that run together add apart
-    shelves = shelf(given.scratch, 0) if F.query or F.bias else 0, 0
+    shelves = shelf(given.scratch, 0) if F.query else 0, 0
     if F.key:
         shelves = shelves[0], shelf(given.scratch, 1)
     k = rows(k_, place(k_, b, g, first), left, F.N, F.D, F.BD)

@@ -102,13 +102,11 @@ def given_back(acc, by, some, q, slabs, spot, F: tl.constexpr):
     """
     share, h, row = spot
     mine, turned = by
-    if F.query:
-        acc = plus(mine, some, acc)
+    acc = plus(mine, some, acc)
     if F.bias:
         ones = tl.full((F.M, ONES), 1.0, tl.float32).to(turned.dtype)
         add_first(place(slabs[0], share, h, row), dot(turned, ones), F.N, ONES)
-    if F.query:
-        add(place(slabs[1], share, h, row), dot(turned, q), F.N, F.T, F.BD)
+    add(place(slabs[1], share, h, row), dot(turned, q), F.N, F.T, F.BD)
     return acc
 
 
@@ -153,7 +151,7 @@ def score_grad(s, mine, v, site):
 def taken(given, h, row, F: tl.constexpr):
     """The block of rows that gradients of queries take; 0 where there is none."""
     if F.query:
-        found = block(given.back, h, row, F) if F.other else block(given.query, h, row, F)
+        found = block(given.back if F.other else given.query, h, row, F)
     else:
         found = 0
     return found
@@ -185,10 +183,10 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
         steep = score_grad(s, stats, v, site).to(k.dtype)
         old = taken(given, h, row, F)
         acc += dot(steep, k)
-        if F.query or F.bias:
+        if F.query:
             by = swapped(on, steep, F.N, False)
             acc = given_back(acc, by, old, q, slabs, (share, h, row), F)
-    if (F.query or F.bias) and span[1] > span[0]:
+    if F.query and span[1] > span[0]:
         row = row_of(least(first, span[1] * F.N - F.N, site, F), site, F) + F.N
         by = left_over(on, q, F.N, False)
         some = taken(given, h, row, F)
@@ -211,7 +209,7 @@ def beyond(acc, mine, pair, given, at, span, site, F: tl.constexpr, SIDE: tl.con
         s = seen(s, least(first, p0, site, F), p0, keep, site, F, False, False)
         ds = score_grad(s, stats, v, site)
         acc += dot(ds.to(k.dtype), k)
-        if F.query or F.bias:
+        if F.query:
             whole += tl.sum(ds, 1)
     row = site.pad if SIDE == 0 else site.pad + site.high - site.low
     if F.query:
