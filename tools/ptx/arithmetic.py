@@ -163,7 +163,8 @@ def funnel(m: Machine, line: Line) -> Step:
     def run(mask: Mask) -> None:
         n = by % 32 if wrap else np.minimum(by, 32)
         both = low.astype(object) + (high.astype(object) << 32)
-        found = [int(x) << int(k) >> 32 if left else int(x) >> int(k) for x, k in zip(both, n, strict=True)]
+        pairs = [(int(x), int(k)) for x, k in zip(both, n, strict=True)]
+        found = [x << k >> 32 if left else x >> k for x, k in pairs]
         put(out, np.array([x & 0xFFFFFFFF for x in found], np.uint32), mask)
 
     return run

@@ -1,5 +1,5 @@
 """What stops the emulator."""
 
 
-class Fault(RuntimeError):
+class KernelError(RuntimeError):
     """What a GPU would answer with an error, or with numbers that differ from run to run."""

@@ -56,8 +56,8 @@ def _packed(kernel: Kernel, values: list[Any]) -> dict[str, bytes]:
     given = [x.data_ptr() if isinstance(x, Tensor) else x for x in values]
     given += [0] * (len(kernel.parameters) - len(given))
     return {
-        name: struct.pack(FORMS[kind], given[i] % (1 << int(kind[1:])) if kind[0] == "u" else given[i])
-        for i, (kind, name) in enumerate(kernel.parameters)
+        name: struct.pack(FORMS[kind], value % (1 << int(kind[1:])) if kind[0] == "u" else value)
+        for (kind, name), value in zip(kernel.parameters, given, strict=True)
     }
 
 

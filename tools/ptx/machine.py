@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tools.ptx.faults import Fault
+from tools.ptx.faults import KernelError
 from tools.ptx.memory import Global
 from tools.ptx.read import Kernel, Line, Many, Number, Operand, Place, Register, Word
 from tools.ptx.shared import Shared
@@ -28,9 +28,9 @@ TYPES: dict[str, Any] = {
 Array = np.ndarray[Any, Any]
 Mask = Any  # True, or which threads take a step
 Step = Callable[[Mask], "int | None"]
+Group = tuple[set[str], list[Array]]  # of products under way: their registers, and the cells they read
 Builder = Callable[["Machine", Line], Step]
 BUILDERS: dict[str, Builder] = {}
-
 
 
 class Size(NamedTuple):
@@ -53,13 +53,15 @@ def step(*names: str) -> Callable[[Builder], Builder]:
 class Machine:
     """Runs the programs of a launch, one after another."""
 
-    def __init__(self, kernel: Kernel, size: Size, values: dict[str, bytes], shared: int, memory: Global):
+    def __init__(
+        self, kernel: Kernel, size: Size, values: dict[str, bytes], shared: int, memory: Global
+    ):
         self.kernel, self.size, self.memory = kernel, size, memory
         self.parameters = values
         self.shared = Shared(kernel.own, shared, size.threads)
         self.rows: dict[str, Array] = {}
         self.special = self._special()
-        self.pending: list[tuple[set[str], list[Array]]] = []  # groups of products: registers, cells
+        self.pending: list[Group] = []
         self.open: list[tuple[set[str], Array]] = []  # those of the group that isn't closed
         self.copies: list[list[Callable[[], None]]] = [[]]
         self.counts: Counter[str] = Counter()
@@ -117,14 +119,17 @@ class Machine:
         if name in self.special:
             return self.special[name]
         if name in self.kernel.shared:
-            return np.full(self.size.threads, self.shared.first + self.kernel.shared[name], np.uint32)
-        if name == "global_smem":
-            return np.full(self.size.threads, self.shared.given, np.uint32)
-        raise ValueError(f"{name} is unknown")
+            at = self.shared.first + self.kernel.shared[name]
+        elif name == "global_smem":
+            at = self.shared.given
+        else:
+            raise ValueError(f"{name} is unknown")
+        return np.full(self.size.threads, at, np.uint32)
 
     def _special(self) -> dict[str, Array]:
         n, i = self.size.threads, np.arange(self.size.threads, dtype=np.uint32)
-        fixed = {"%tid.x": i, "%ntid.x": np.full_like(i, n), "%laneid": i % WARP, "%warpid": i // WARP}
+        fixed = {"%tid.x": i, "%ntid.x": np.full_like(i, n)}
+        fixed |= {"%laneid": i % WARP, "%warpid": i // WARP}
         for axis, count in zip("xyz", self.size.grid, strict=True):
             fixed[f"%ctaid.{axis}"] = np.zeros(n, np.uint32)
             fixed[f"%nctaid.{axis}"] = np.full(n, count, np.uint32)
@@ -143,7 +148,8 @@ class Machine:
         touched = set(_registers(line.operands))
         product = line.words[0] == "wgmma"
         name = line.name
-        guard, turned = (self.row(line.guard[0].name), line.guard[1]) if line.guard else (None, False)
+        guard = self.row(line.guard[0].name) if line.guard else None
+        turned = line.guard is not None and line.guard[1]
 
         def take() -> int | None:
             self.counts[name] += 1
@@ -172,12 +178,12 @@ class Machine:
             while i < len(self.steps):
                 try:
                     to = self.steps[i]()
-                except Fault as fault:
+                except KernelError as fault:
                     where = f"{self.kernel.name}{at}, {lines[i].source}: {lines[i].text}"
-                    raise Fault(f"{fault}\n  in {where}") from None
+                    raise KernelError(f"{fault}\n  in {where}") from None
                 i = i + 1 if to is None else to
         if self.pending or self.open or any(self.copies):
-            raise Fault(f"{self.kernel.name}{at} ends with products or copies under way")
+            raise KernelError(f"{self.kernel.name}{at} ends with products or copies under way")
 
 
 def _registers(operands: Iterable[Operand]) -> Iterable[str]:

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from tools.ptx.faults import Fault
+from tools.ptx.faults import KernelError
 
 Array = np.ndarray[Any, Any]
+Part = tuple[Array, Array, Array]  # of an access to one tensor: threads, its bytes, which they mean
 
 
 class Global:
@@ -21,24 +22,25 @@ class Global:
         spans = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
         self.starts = sorted(start for start, size in spans.items() if size)
         self.views = [
-            np.frombuffer((ctypes.c_uint8 * spans[start]).from_address(start), np.uint8)
+            np.ctypeslib.as_array((ctypes.c_uint8 * spans[start]).from_address(start))
             for start in self.starts
         ]
         self.ends = [start + len(view) for start, view in zip(self.starts, self.views, strict=True)]
 
-    def bytes(self, at: Array, size: int, mask: Any) -> tuple[Array, list[tuple[Array, Array, Array]]]:
-        """Which threads are meant, and by tensor: threads, its bytes, and which of them they mean."""
+    def bytes(self, at: Array, size: int, mask: Any) -> tuple[Array, list[Part]]:
+        """Which threads are meant, and by tensor what they mean of it."""
         who = np.arange(len(at)) if mask is True else np.nonzero(mask)[0]
         found = []
         left = who
         while len(left):
             first = int(at[left[0]])
-            i = bisect.bisect_right(self.starts, first) - 1
-            inside = left[(at[left] >= self.starts[i]) & (at[left] < self.ends[i])] if i >= 0 else []
+            i, inside = bisect.bisect_right(self.starts, first) - 1, left[:0]
+            if i >= 0:
+                inside = left[(at[left] >= self.starts[i]) & (at[left] < self.ends[i])]
             if not len(inside) or int(at[inside].max()) + size > self.ends[i]:
-                raise Fault(f"thread {left[0]}: {size} bytes at {first:#x} lie in no tensor")
+                raise KernelError(f"thread {left[0]}: {size} bytes at {first:#x} lie in no tensor")
             if (at[inside] % size).any():
-                raise Fault(f"{size} bytes at an address that isn't a multiple of that")
+                raise KernelError(f"{size} bytes at an address that isn't a multiple of that")
             places = (at[inside] - self.starts[i])[:, None] + np.arange(size)
             found.append((inside, self.views[i], places))
             left = np.setdiff1d(left, inside, assume_unique=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tools.ptx.arithmetic import BITS, narrow, wide
-from tools.ptx.faults import Fault
+from tools.ptx.faults import KernelError
 from tools.ptx.machine import TYPES, WARP, Array, Machine, Mask, Step, put, step
 from tools.ptx.read import Line, Many, Operand, Register, Word
 
@@ -16,8 +16,9 @@ from tools.ptx.read import Line, Many, Operand, Register, Word
 def rows(m: Machine, operand: Operand) -> list[Array]:
     """The registers of an operand, which may be several in braces."""
     items: Sequence[Operand] = operand.items if isinstance(operand, Many) else (operand,)
-    width = {x.name: m.kernel.width(x.name) for x in items if isinstance(x, Register)}
-    return [m.row(x.name) if isinstance(x, Register) else m.get(x, f"b{next(iter(width.values()), 32)}") for x in items]
+    widths = [m.kernel.width(x.name) for x in items if isinstance(x, Register)]
+    kind = f"b{next(iter(widths), 32)}"
+    return [m.row(x.name) if isinstance(x, Register) else m.get(x, kind) for x in items]
 
 
 def space(line: Line) -> str:
@@ -178,7 +179,7 @@ def shuffle(m: Machine, line: Line) -> Step:
         to = {"idx": least | (n & ~part), "up": lane - n, "down": lane + n, "bfly": lane ^ n}[kind]
         fine = to >= most if kind == "up" else to <= most
         if mask is not True and not mask[start + np.where(fine, to, lane)].all():
-            raise Fault("a thread asks one that doesn't take part")
+            raise KernelError("a thread asks one that doesn't take part")
         found = a[start + np.where(fine, to, lane)]
         put(place, found, mask)
         if holds is not None:
@@ -196,7 +197,7 @@ def reduce(m: Machine, line: Line) -> Step:
 
     def run(mask: Mask) -> None:
         if mask is not True:
-            raise Fault("a warp's sum of some of its threads")
+            raise KernelError("a warp's sum of some of its threads")
         found = many.reduce(a.reshape(-1, WARP), 1, dtype=a.dtype)  # type: ignore[union-attr]
         put(out, np.repeat(found, WARP), mask)
 
@@ -218,7 +219,8 @@ def vote(m: Machine, line: Line) -> Step:
         if kind == "ballot":
             found = (said.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(1)
         else:
-            found = {"all": said.all(1), "any": said.any(1), "uni": said.all(1) | ~said.any(1)}[kind]
+            every, some = said.all(1), said.any(1)
+            found = {"all": every, "any": some, "uni": every | ~some}[kind]
         put(out, np.repeat(found, WARP), mask)
 
     return run
@@ -235,7 +237,7 @@ def branch(m: Machine, line: Line) -> Step:
 
     def run(mask: Mask) -> int:
         if mask is not True and not mask.all():
-            raise Fault("threads of a program part: the emulator keeps them together")
+            raise KernelError("threads of a program part: the emulator keeps them together")
         return to
 
     return run
@@ -247,7 +249,7 @@ def leave(m: Machine, _: Line) -> Step:
 
     def run(mask: Mask) -> int:
         if mask is not True and not mask.all():
-            raise Fault("some threads of a program end before others")
+            raise KernelError("some threads of a program end before others")
         return len(m.kernel.lines)
 
     return run
@@ -258,7 +260,7 @@ def stop(_: Machine, __: Line) -> Step:
     """The program gives up."""
 
     def run(_mask: Mask) -> None:
-        raise Fault("the program stops itself")
+        raise KernelError("the program stops itself")
 
     return run
 
@@ -271,7 +273,7 @@ def meet(m: Machine, line: Line) -> Step:
 
     def run(mask: Mask) -> None:
         if mask is not True and not mask.all():
-            raise Fault("a barrier that some threads don't reach")
+            raise KernelError("a barrier that some threads don't reach")
         m.shared.meet()
 
     return run

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tools.ptx.arithmetic import wide
-from tools.ptx.faults import Fault
+from tools.ptx.faults import KernelError
 from tools.ptx.machine import TYPES, WARP, Array, Machine, Mask, Step, step
 from tools.ptx.moves import rows
 from tools.ptx.read import Line, Many, Operand
@@ -111,15 +111,15 @@ def product(m: Machine, line: Line) -> Step:
     def tile(descriptor: Array, g: int, wide_side: int, turn: bool) -> tuple[Array, Array]:
         bits = descriptor[g * GROUP : (g + 1) * GROUP]
         if (bits != bits[0]).any():
-            raise Fault("threads of a group name different tiles")
+            raise KernelError("threads of a group name different tiles")
         first = described(int(bits[0]), wide_side, depth, turn, 2)
         if first.min() < m.shared.first or first.max() + 2 > m.shared.end:
-            raise Fault("shared memory: a product reads beyond it")
+            raise KernelError("shared memory: a product reads beyond it")
         return first // CELL, _numbers(m.shared.bytes[first[..., None] + np.arange(2)], kind)
 
     def run(mask: Mask) -> None:
         if mask is not True:
-            raise Fault("a product of some threads of a group")
+            raise KernelError("a product of some threads of a group")
         for g in range(m.size.threads // GROUP):
             cells = []
             span = slice(g * GROUP, (g + 1) * GROUP)
@@ -179,17 +179,21 @@ def small_product(m: Machine, line: Line) -> Step:
     kind, depth = line.words[-2], int(shape[1])  # type: ignore[index]
     outs, left, right, start = (rows(m, x) for x in line.operands)
     per = 1 if kind == "tf32" else 2
-    row, column = _lanes(m.size.threads)
-    warp = np.arange(m.size.threads) // WARP
+    row, column = (x[:, None] for x in _lanes(m.size.threads))
+    warp = np.arange(m.size.threads)[:, None] // WARP
     i = np.arange(len(left) * per)
     j, pair = i // per, i % per
     step_ = 4 * per
-    a_at = warp[:, None], row[:, None] + 8 * (j % 2), column[:, None] * per + pair + step_ * (j // 2)
+    a_at = warp, row + 8 * (j % 2), column * per + pair + step_ * (j // 2)
     i = np.arange(len(right) * per)
-    b_at = warp[:, None], column[:, None] * per + i % per + step_ * (i // per), row[:, None] + 0 * i
+    b_at = warp, column * per + i % per + step_ * (i // per), row + 0 * i
     i = np.arange(4)
-    c_at = warp[:, None], row[:, None] + 8 * (i // 2), column[:, None] * 2 + i % 2
-    numbers = lambda x: np.stack([r.view(np.float32) for r in x], 1) if per == 1 else _pairs(x, kind)
+    c_at = warp, row + 8 * (i // 2), column * 2 + i % 2
+
+    def numbers(registers: list[Array]) -> Array:
+        if per == 2:
+            return _pairs(registers, kind)
+        return np.stack([x.view(np.float32) for x in registers], 1)
 
     def run(_: Mask) -> None:
         warps = m.size.threads // WARP
@@ -285,7 +289,7 @@ def copy(m: Machine, line: Line) -> Step:
         data, taken = np.zeros((m.size.threads, size), np.uint8), np.zeros(m.size.threads, bool)
         many = np.full(m.size.threads, size) if given is None else given.astype(int)
         if not np.isin(many[who], (0, size)).all():
-            raise Fault("a copy of a part")
+            raise KernelError("a copy of a part")
         taken[who] = many[who] == size
         if taken.any():
             data[taken] = m.memory.load(start(), size, taken)[1]

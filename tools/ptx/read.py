@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 WIDTHS = {"pred": 1, "b8": 8, "b16": 16, "b32": 32, "b64": 64}
 ENTRY = re.compile(r"\.entry\s+([\w$]+)\((.*?)\)([^{]*)\{", re.S)
+PARAMETER = re.compile(r"\.param\s+\.(\w+)[^,]*?([\w$]+)\s*(?:,|$)")
 LABEL = re.compile(r"\s*([\w$%]+):(?!:)")
 NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|\d+)U?")
 
@@ -94,10 +95,7 @@ def read(text: str) -> Kernel:
     found = ENTRY.search(text)
     if not found:
         raise ValueError("there is no .entry in this PTX")
-    parameters = [
-        (kind, name) for kind, name in re.findall(r"\.param\s+\.(\w+)[^,]*?([\w$]+)\s*(?:,|$)", found[2])
-    ]
-    kernel = Kernel(found[1], parameters)
+    kernel = Kernel(found[1], PARAMETER.findall(found[2]))
     _Reader(kernel).body(text[found.end() :])
     return kernel
 

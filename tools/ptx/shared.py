@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.ptx.faults import Fault
+from tools.ptx.faults import KernelError
 
 Array = np.ndarray[Any, Any]
 FIRST = 1024  # bytes ahead that belong to the system
@@ -30,17 +30,16 @@ class Shared:
         cells = -(-self.end // 16) * 16 // CELL
         self.bytes = np.zeros(cells * CELL, np.uint8)
         self.warp = np.arange(threads, dtype=np.int64) // 32
-        self.wrote, self.writers, self.read, self.readers, self.at = (
-            np.zeros(cells, np.int64) for _ in range(5)
-        )
-        self.busy, self.arriving = np.zeros(cells, np.int64), np.zeros(cells, np.int64)
+        self.notes = [np.zeros(cells, np.int64) for _ in range(7)]
+        self.wrote, self.writers, self.read, self.readers = self.notes[:4]  # phases, and warps' bits
+        self.at, self.busy, self.arriving = self.notes[4:]  # when written; products, copies under way
         self.check = True
         self.clear()
 
     def clear(self) -> None:
         """As a program finds it: bytes that are no number in any type."""
         self.bytes[:] = 0xFF
-        for x in (self.wrote, self.writers, self.read, self.readers, self.at, self.busy, self.arriving):
+        for x in self.notes:
             x[:] = 0
         self.phase, self.time, self.fenced = 1, 1, 0
 
@@ -57,10 +56,10 @@ class Shared:
     def places(self, at: Array, size: int) -> tuple[Array, Array]:
         """Bytes (threads, size) and cells (threads, cells)."""
         if (at % size).any():
-            raise Fault(f"shared memory: {size} bytes at an address that isn't a multiple of that")
+            raise KernelError(f"shared memory: {size} bytes at an address that isn't a multiple of that")
         if len(at) and (at.min() < self.first or at.max() + size > self.end):
             wrong = at[(at < self.first) | (at + size > self.end)][0] - self.first
-            raise Fault(f"shared memory: byte {wrong} of {self.end - self.first}")
+            raise KernelError(f"shared memory: byte {wrong} of {self.end - self.first}")
         bytes = at[:, None] + np.arange(size)
         return bytes, bytes[:, ::CELL] // CELL if size >= CELL else bytes // CELL
 
@@ -81,7 +80,7 @@ class Shared:
         self.written(cells, warps)
         self.bytes[bytes] = data
         if self.check and not _alike(self.bytes[bytes], data):
-            raise Fault("shared memory: written by two threads at once")
+            raise KernelError("shared memory: written by two threads at once")
 
     def seen(self, cells: Array, warps: Array) -> None:
         """Cells (threads, M) are read by warps (threads)."""
@@ -89,9 +88,9 @@ class Shared:
             return
         by = np.broadcast_to(warps[:, None], cells.shape)
         if self.arriving[cells].any():
-            raise Fault("shared memory: read while copies are under way")
+            raise KernelError("shared memory: read while copies are under way")
         if ((self.wrote[cells] == self.phase) & (self.writers[cells] != 1 << by)).any():
-            raise Fault("shared memory: read what another warp wrote, with no barrier between")
+            raise KernelError("shared memory: read what another warp wrote, with no barrier between")
         fresh = self.read[cells] != self.phase
         self.readers[cells[fresh]] = 0
         self.read[cells] = self.phase
@@ -103,12 +102,12 @@ class Shared:
             return
         by = np.broadcast_to(warps[:, None], cells.shape)
         if self.busy[cells].any() or self.arriving[cells].any():
-            raise Fault("shared memory: written while products or copies are under way")
+            raise KernelError("shared memory: written while products or copies are under way")
         if ((self.wrote[cells] == self.phase) & (self.writers[cells] != 1 << by)).any():
-            raise Fault("shared memory: written by two warps, with no barrier between")
+            raise KernelError("shared memory: written by two warps, with no barrier between")
         others = self.readers[cells] & ~(1 << by)
         if ((self.read[cells] == self.phase) & (others != 0)).any():
-            raise Fault("shared memory: overwritten what another warp read, with no barrier between")
+            raise KernelError("shared memory: overwrote what another warp read, with no barrier between")
         self.wrote[cells], self.at[cells], self.writers[cells] = self.phase, self.time, 0
         np.bitwise_or.at(self.writers, cells, 1 << by)
         self.time += 1
@@ -118,11 +117,11 @@ class Shared:
         if not self.check:
             return
         if self.arriving[cells].any():
-            raise Fault("shared memory: a product reads while copies are under way")
+            raise KernelError("shared memory: a product reads while copies are under way")
         if (self.at[cells] > self.fenced).any():
-            raise Fault("shared memory: a product reads what no fence has handed over")
+            raise KernelError("shared memory: a product reads what no fence has handed over")
         if (self.wrote[cells] == self.phase).any():
-            raise Fault("shared memory: a product reads what was written with no barrier between")
+            raise KernelError("shared memory: a product reads what was written with no barrier between")
         np.add.at(self.busy, cells.ravel(), 1)
 
     def returned(self, cells: Array) -> None:

@@ -196,7 +196,11 @@ def open_shelf(q, given, on, h, row, F: tl.constexpr, CUT: tl.constexpr):
 
 @triton.jit
 def seen(s, least_, p0, keep, site, F: tl.constexpr, NEAR: tl.constexpr, TURNED: tl.constexpr):
-    """Scores with -inf where a key isn't seen; most tiles have none, which is asked first."""
+    """Scores with -inf where a key isn't seen; most tiles have none, which is asked first.
+
+    Before shelves bring their part: where loads are asked for ahead, Triton moves a branch, and all
+    that it reads, to the front of the loop, but not the barriers that what it reads waits for.
+    """
     most, n = least_ + (F.M + F.N - 2), p0 + tl.arange(0, F.N)
     some = p0 + F.N > (0 if F.pads else site.keys)
     if F.causal and NEAR:
@@ -240,9 +244,9 @@ def near(queries, pair, state, given, shelves, at, span, site, F: tl.constexpr):
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
-        s = query_part(dot(own, tl.trans(k)), q, some[0], given, on, h, row, F)
+        s = seen(dot(own, tl.trans(k)), far, p0, keep, site, F, True, False)
+        s = query_part(s, q, some[0], given, on, h, row, F)
         s = key_part(s, k, some[1], given, other, h, row, F)
-        s = seen(s, far, p0, keep, site, F, True, False)
         state = softer(state, s, v, site)
     return state
 

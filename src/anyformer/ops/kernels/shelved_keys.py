@@ -44,12 +44,11 @@ def less(s, told, off):
 
 
 @triton.jit
-def near_score(q, k, told, some, given, shelves, h, row, F: tl.constexpr):
-    """The scores of a tile within the tables' reach, (N, M), less log-sum-exps.
+def near_score(s, q, k, some, given, shelves, h, row, F: tl.constexpr):
+    """The scores of a tile within the tables' reach, (N, M), with what tables bring.
 
-    told: and what is taken off; some: the lower blocks of rows for queries and for keys.
+    some: the lower blocks of rows for queries and for keys.
     """
-    s = less(dot(k, tl.trans(q)), told[0], told[1])
     if F.query:
         low = products(q, some[0], given.bias, h, row, F)
         more = block(given.query, h, row + F.N, F)
@@ -119,8 +118,9 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
         row = row_of(far, site, F)
         some = block(given.query, h, row, F) if F.query else 0
         some = some, block(given.key, h, row, F) if F.key else 0
-        s = near_score(q, k, (told, off[0]), some, given, shelves, h, row, F)
+        s = less(dot(k, tl.trans(q)), told, off[0])
         s = seen(s, far, first, keep, site, F, True, True)
+        s = near_score(s, q, k, some, given, shelves, h, row, F)
         ds, dv = slopes(s, (grad, told, off[1]), v, dv, site)
         steep = ds.to(k.dtype)
         old = block(given.key, h, row + F.N, F) if F.key else 0
