@@ -28,7 +28,7 @@ TYPES: dict[str, Any] = {
 Array = np.ndarray[Any, Any]
 Mask = Any  # True, or which threads take a step
 Step = Callable[[Mask], "int | None"]
-Group = tuple[set[str], list[Array]]  # of products under way: their registers, and the cells they read
+Group = tuple[set[str], list[Array]]  # of products under way: registers, and cells they read
 Builder = Callable[["Machine", Line], Step]
 BUILDERS: dict[str, Builder] = {}
 
@@ -57,7 +57,9 @@ class Machine:
         self, kernel: Kernel, size: Size, values: dict[str, bytes], shared: int, memory: Global
     ):
         self.kernel, self.size, self.memory = kernel, size, memory
-        self.parameters = values
+        self.given = {name: 8 * i for i, name in enumerate(values)}  # where each parameter lies
+        slots = b"".join(x.ljust(8, b"\0") for x in values.values())
+        self.parameters = np.frombuffer(slots, np.uint8)
         self.shared = Shared(kernel.own, shared, size.threads)
         self.rows: dict[str, Array] = {}
         self.special = self._special()
@@ -122,6 +124,8 @@ class Machine:
             at = self.shared.first + self.kernel.shared[name]
         elif name == "global_smem":
             at = self.shared.given
+        elif name in self.given:
+            return np.full(self.size.threads, self.given[name], np.uint64)
         else:
             raise ValueError(f"{name} is unknown")
         return np.full(self.size.threads, at, np.uint32)
@@ -145,7 +149,7 @@ class Machine:
         if builder is None:
             raise ValueError(f"the emulator has no instruction {line.name}")
         do = builder(self, line)
-        touched = set(_registers(line.operands))
+        touched = set(registers(line.operands))
         product = line.words[0] == "wgmma"
         name = line.name
         guard = self.row(line.guard[0].name) if line.guard else None
@@ -186,14 +190,15 @@ class Machine:
             raise KernelError(f"{self.kernel.name}{at} ends with products or copies under way")
 
 
-def _registers(operands: Iterable[Operand]) -> Iterable[str]:
+def registers(operands: Iterable[Operand]) -> Iterable[str]:
+    """Names of those that occur in operands."""
     for operand in operands:
         if isinstance(operand, Register):
             yield operand.name
         elif isinstance(operand, Many):
-            yield from _registers(operand.items)
+            yield from registers(operand.items)
         elif isinstance(operand, Place):
-            yield from _registers([operand.base])
+            yield from registers([operand.base])
 
 
 def put(out: Array, value: Any, mask: Mask) -> None:

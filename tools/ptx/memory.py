@@ -12,7 +12,7 @@ from torch import Tensor
 from tools.ptx.faults import KernelError
 
 Array = np.ndarray[Any, Any]
-Part = tuple[Array, Array, Array]  # of an access to one tensor: threads, its bytes, which they mean
+Part = tuple[Array, Array, Array]  # of an access: threads, a tensor's bytes, which they mean
 
 
 class Global:

@@ -38,9 +38,9 @@ def _size(line: Line) -> int:
 def load(m: Machine, line: Line) -> Step:
     """Registers get what lies in memory."""
     outs, kind, size = rows(m, line.operands[0]), TYPES[line.words[-1]], _size(line)
-    if space(line) == "param":
-        return _parameter(m, line, outs[0], kind)
     at = m.address(line.operands[1])
+    if space(line) == "param":
+        return _parameter(m, at, outs, kind)
     store = {"global": m.memory, "shared": m.shared}[space(line)]
 
     def run(mask: Mask) -> None:
@@ -59,12 +59,20 @@ def _stretched(values: Array, out: Array) -> Array:
     return values.view(f"u{values.dtype.itemsize}").astype(out.dtype)
 
 
-def _parameter(m: Machine, line: Line, out: Array, kind: Any) -> Step:
-    place = line.operands[1]
-    if not isinstance(place.base, Word) or place.offset:  # pyright: ignore
-        raise ValueError(f"a parameter of an unknown form: {line.text}")
-    data = np.frombuffer(m.parameters[place.base.name], kind, 1)  # pyright: ignore
-    return lambda mask: put(out, _stretched(data, out)[0], mask)
+def _parameter(m: Machine, at: Callable[[], Array], outs: list[Array], kind: Any) -> Step:
+    """By its name or by its address, which may differ from thread to thread."""
+    if len(outs) > 1:
+        raise ValueError("the emulator reads parameters one by one")
+    steps = np.arange(np.dtype(kind).itemsize)
+
+    def run(mask: Mask) -> None:
+        start = at() if mask is True else np.where(mask, at(), 0)
+        if start.min() < 0 or start.max() + len(steps) > len(m.parameters):
+            raise KernelError("an address beyond the parameters")
+        data = m.parameters[start[:, None] + steps].view(kind)[:, 0]
+        put(outs[0], _stretched(data, outs[0]), mask)
+
+    return run
 
 
 @step("st")
@@ -143,14 +151,13 @@ def _read_one(m: Machine, at: Array, size: int, i: int, shared: bool) -> Array:
     mask = np.zeros(len(at), bool)
     mask[i] = True
     if shared:
-        place = int(at[i])
-        return m.shared.bytes[place : place + size].copy()
+        return m.shared.one(int(at[i]), size).copy()
     return m.memory.load(at, size, mask)[1][0].copy()
 
 
 def _write_one(m: Machine, at: Array, data: Array, i: int, shared: bool) -> None:
     if shared:
-        m.shared.bytes[int(at[i]) : int(at[i]) + len(data)] = data
+        m.shared.one(int(at[i]), len(data))[:] = data
         return
     mask = np.zeros(len(at), bool)
     mask[i] = True
@@ -178,10 +185,10 @@ def shuffle(m: Machine, line: Line) -> Step:
         most = least | (bound & ~part)
         to = {"idx": least | (n & ~part), "up": lane - n, "down": lane + n, "bfly": lane ^ n}[kind]
         fine = to >= most if kind == "up" else to <= most
-        if mask is not True and not mask[start + np.where(fine, to, lane)].all():
+        asked = start + np.where(fine, to, lane)
+        if mask is not True and not mask[asked[mask]].all():
             raise KernelError("a thread asks one that doesn't take part")
-        found = a[start + np.where(fine, to, lane)]
-        put(place, found, mask)
+        put(place, a[asked], mask)
         if holds is not None:
             put(holds, fine, mask)
 
@@ -233,7 +240,9 @@ def vote(m: Machine, line: Line) -> Step:
 def branch(m: Machine, line: Line) -> Step:
     """To another line, all threads together."""
     label = line.operands[0]
-    to = m.kernel.labels[label.name]  # pyright: ignore
+    if not isinstance(label, Word):
+        raise ValueError(f"a branch to no label: {line.text}")
+    to = m.kernel.labels[label.name]
 
     def run(mask: Mask) -> int:
         if mask is not True and not mask.all():
@@ -297,4 +306,3 @@ def policy(m: Machine, line: Line) -> Step:
     """How long a cache should keep what is read: no matter here."""
     out = m.get(line.operands[0], "u64")
     return lambda mask: put(out, 0, mask)
-

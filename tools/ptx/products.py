@@ -6,18 +6,20 @@ M, N, K: rows, columns and depth of a product; a group of four warps makes one o
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tools.ptx.arithmetic import wide
 from tools.ptx.faults import KernelError
-from tools.ptx.machine import TYPES, WARP, Array, Machine, Mask, Step, step
+from tools.ptx.machine import TYPES, WARP, Array, Machine, Mask, Step, registers, step
 from tools.ptx.moves import rows
 from tools.ptx.read import Line, Many, Operand
 from tools.ptx.shared import CELL
 
 GROUP = 128
+Side = Callable[[slice], tuple[Array, Array]]  # of a product, by threads: numbers, cells it reads
 SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}  # bytes of a row whose parts change places
 
 
@@ -29,9 +31,9 @@ def _numbers(bytes: Array, kind: str) -> Array:
     return wide(raw, kind).reshape(bytes.shape[:-1]).astype(np.float32)
 
 
-def _pairs(registers: list[Array], kind: str) -> Array:
+def _pairs(given: list[Array], kind: str) -> Array:
     """Of each thread, the numbers that its registers hold: (N, numbers)."""
-    parts = [np.ascontiguousarray(x)[:, None].view(np.uint16) for x in registers]
+    parts = [np.ascontiguousarray(x)[:, None].view(np.uint16) for x in given]
     raw = np.concatenate(parts, 1)
     return wide(raw.view(np.uint16 if kind == "bf16" else np.float16), kind).astype(np.float32)
 
@@ -86,6 +88,33 @@ def described(bits: int, wide_side: int, depth: int, turned: bool, size: int) ->
     return at ^ ((at >> 7) & (parts - 1)) << 4
 
 
+def _held(given: list[Array], depth: int, kind: str) -> Side:
+    where = fragment(depth)
+
+    def side(span: slice) -> tuple[Array, Array]:
+        numbers = np.empty((64, depth), np.float32)
+        numbers[where] = _pairs([x[span] for x in given], kind)
+        return numbers, np.zeros(0, np.int64)
+
+    return side
+
+
+def _lying(m: Machine, descriptor: Operand, size: tuple[int, int], turned: bool, kind: str) -> Side:
+    at = m.get(descriptor, "u64")
+
+    def side(span: slice) -> tuple[Array, Array]:
+        bits = at[span]
+        if (bits != bits[0]).any():
+            raise KernelError("threads of a group name different tiles")
+        first = described(int(bits[0]), *size, turned, 2)
+        if first.min() < m.shared.first or first.max() + 2 > m.shared.end:
+            raise KernelError("shared memory: a product reads beyond it")
+        numbers = _numbers(m.shared.bytes[first[..., None] + np.arange(2)], kind)
+        return numbers, first.ravel() // CELL
+
+    return side
+
+
 @step("wgmma")
 def product(m: Machine, line: Line) -> Step:
     """Of four warps, from shared memory or registers, under way until it is waited for."""
@@ -96,49 +125,28 @@ def product(m: Machine, line: Line) -> Step:
     kind = line.words[-1]
     if kind not in ("f16", "bf16") or line.words[-3] != "f32":
         raise ValueError(f"the emulator has no product of this type: {line.name}")
-    outs = rows(m, line.operands[0])
+    outs, named = rows(m, line.operands[0]), set(registers(line.operands[:1]))
     left, right, keeps, *how = line.operands[1:]
-    by_registers = isinstance(left, Many)
-    held = rows(m, left) if by_registers else []
-    left_at = None if by_registers else m.get(left, "u64")
-    right_at, keep = m.get(right, "u64"), m.get(keeps, "pred")
-    signs = [_constant(m, x) for x in how[:2]]
-    turns = [_constant(m, x) for x in how[2:]]
-    turned = (False, bool(turns[0])) if by_registers else tuple(map(bool, turns))
-    named = {x.name for x in line.operands[0].items}  # pyright: ignore
-    where, at = fragment(depth), result(columns)
-
-    def tile(descriptor: Array, g: int, wide_side: int, turn: bool) -> tuple[Array, Array]:
-        bits = descriptor[g * GROUP : (g + 1) * GROUP]
-        if (bits != bits[0]).any():
-            raise KernelError("threads of a group name different tiles")
-        first = described(int(bits[0]), wide_side, depth, turn, 2)
-        if first.min() < m.shared.first or first.max() + 2 > m.shared.end:
-            raise KernelError("shared memory: a product reads beyond it")
-        return first // CELL, _numbers(m.shared.bytes[first[..., None] + np.arange(2)], kind)
+    keep, (sign, other, *turns) = m.get(keeps, "pred"), (_constant(m, x) for x in how)
+    if isinstance(left, Many):
+        first = _held(rows(m, left), depth, kind)
+    else:
+        first = _lying(m, left, (64, depth), bool(turns[0]), kind)
+    second, at = _lying(m, right, (columns, depth), bool(turns[-1]), kind), result(columns)
 
     def run(mask: Mask) -> None:
         if mask is not True:
             raise KernelError("a product of some threads of a group")
-        for g in range(m.size.threads // GROUP):
-            cells = []
-            span = slice(g * GROUP, (g + 1) * GROUP)
-            if left_at is None:
-                a = np.empty((64, depth), np.float32)
-                a[where] = _pairs([x[span] for x in held], kind)
-            else:
-                cell, a = tile(left_at, g, 64, turned[0])
-                cells.append(cell.ravel())
-            cell, b = tile(right_at, g, columns, turned[1])
-            cells.append(cell.ravel())
-            found = (a * signs[0]) @ (b * signs[1]).T
-            used = np.unique(np.concatenate(cells))
+        for start in range(0, m.size.threads, GROUP):
+            span = slice(start, start + GROUP)
+            (a, own), (b, more) = first(span), second(span)
+            used = np.unique(np.concatenate([own, more]))
             m.shared.lent(used)
             m.open.append((named, used))
+            found = (a * sign) @ (b * other).T
             for i, out in enumerate(outs):
-                values = found[at[0][:, i], at[1][:, i]]
-                more = out.view(np.float32)[span]
-                out.view(np.float32)[span] = np.where(keep[span], more, 0) + values
+                sums = out.view(np.float32)[span]
+                sums[:] = np.where(keep[span], sums, 0) + found[at[0][:, i], at[1][:, i]]
 
     return run
 
@@ -190,10 +198,10 @@ def small_product(m: Machine, line: Line) -> Step:
     i = np.arange(4)
     c_at = warp, row + 8 * (i // 2), column * 2 + i % 2
 
-    def numbers(registers: list[Array]) -> Array:
+    def numbers(held: list[Array]) -> Array:
         if per == 2:
-            return _pairs(registers, kind)
-        return np.stack([x.view(np.float32) for x in registers], 1)
+            return _pairs(held, kind)
+        return np.stack([x.view(np.float32) for x in held], 1)
 
     def run(_: Mask) -> None:
         warps = m.size.threads // WARP

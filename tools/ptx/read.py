@@ -109,7 +109,7 @@ def _statements(text: str) -> Iterator[tuple[str, str]]:
         if note:
             source, at = note[1], note.end()
             continue
-        skip = re.compile(r"\s*(\.loc[^\n]*\n|//[^\n]*\n)").match(rest, at)
+        skip = re.compile(r"\s*(\.loc\s[^\n]*\n|//[^\n]*\n)").match(rest, at)
         if skip:
             at = skip.end()
             continue

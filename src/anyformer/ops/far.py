@@ -67,7 +67,7 @@ def far(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     terms = terms.reach(-back, 0)
     k, v = widen(k, q.shape[1]), widen(v, q.shape[1])
     near = Plan(plan.scale, Causal() & Window(back), from_low_end(terms))
-    facts, given = tiles.prepared(q, k, v, near)
+    facts, given = tiles.prepared(q, k, v, near, shelf)
     facts, wide = [*facts, 0, 0, int(shelf)], widening(q, terms.key, plan.scale)
     return _Far.apply(plan.scale, facts, wide, *given)  # type: ignore[no-any-return]
 

@@ -51,27 +51,30 @@ def tiles(q: Tensor, k: Tensor, v: Tensor, plan: Plan, shelf: bool = False) -> T
 
     With a shelf, what vectors in tables bring passes by shared memory, as in ops.shelves.
     """
-    facts, given = prepared(q, k, v, plan)
+    facts, given = prepared(q, k, v, plan, shelf)
     facts = [*facts, 0, 0, int(shelf)]
     return _Tiles.apply(plan.scale, facts, *given)  # type: ignore[no-any-return]
 
 
-def prepared(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> tuple[list[int], list[Tensor]]:
+def prepared(
+    q: Tensor, k: Tensor, v: Tensor, plan: Plan, shelf: bool = False
+) -> tuple[list[int], list[Tensor]]:
     """The numbers of a call (kernels.launch.Facts), and what their kernels are given."""
     if k.shape[1] != v.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    facts, tables = laid(q, k, plan)
+    facts, tables = laid(q, k, plan, shelf)
     return facts, [q, k, v, *tables, _keep(plan, k.shape[2] - plan.lead, q)]
 
 
-def laid(q: Tensor, k: Tensor, plan: Plan) -> tuple[list[int], list[Tensor]]:
+def laid(q: Tensor, k: Tensor, plan: Plan, shelf: bool = False) -> tuple[list[int], list[Tensor]]:
     """The numbers of a call (kernels.launch.Facts), and bias, query, key and slope; empty for none.
 
     An end of a table beyond which no distance lies moves one row outwards, where nothing reads it.
     Other ends leave the distance 0 between them: tiles beyond one lie on one side of the queries.
     Ends at multiples of 16 move as well, there and back the same rows: on a GPU (Triton 3.6) the
-    sums at an end of 0 came out without those of the tile that it crosses.
+    sums at an end of 0 came out without those of the tile that it crosses. Shelves have longer
+    tables of their own, so that ends stay where they are, or where the last distance lies.
     """
     masks, start = parts(plan.mask), plan.start
     assert isinstance(start, int)
@@ -89,8 +92,11 @@ def laid(q: Tensor, k: Tensor, plan: Plan) -> tuple[list[int], list[Tensor]]:
         return [plan.lead, start, int(causal), width, 0, 1, past, 0, 0], none
     low, high = min(terms.low, 0), max(terms.high, 0)
     left, right = low > least, high < most
-    low = low - (low % 16 == 0) if left else min(least, 0) - 1
-    high = max(high + (high % 16 == 0) if right else most + 1, low + 1)
+    if shelf:
+        low, high = max(low, min(least, 0) - 1), min(high, max(most, 0) + 1)
+    else:
+        low = low - (low % 16 == 0) if left else min(least, 0) - 1
+        high = max(high + (high % 16 == 0) if right else most + 1, low + 1)
     near, slope = terms.reach(low, high), terms.slope
     bias = empty(1) if near.bias is None else near.bias.float()
     wide = lambda t: empty(1, 1) if t is None else t.to(q.dtype).contiguous()

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from anyformer.ops.kernels.launch import Size, Work, start, tiles, view
+from anyformer.ops.kernels.launch_ends import fold, lengthened
 from anyformer.ops.kernels.launch_shelf import prepare
 from anyformer.ops.kernels.shelf import NUMBERS
 from anyformer.ops.kernels.shelved import Given, shelved
@@ -64,7 +65,7 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
         view(q), pair, (*grads, *other[1:]), (view(dk), view(dv)),
         (key, len(slabs[2])), given, site, form,
     )  # fmt: skip
-    found = [_folded(slab, t, site.pad) for slab, t in zip(slabs, work.tables, strict=True)]
+    found = [fold(slab, t, site.pad) for slab, t in zip(slabs, work.tables, strict=True)]
     return [dq, dk, dv, *found, q.new_empty(0, dtype=torch.float32)]
 
 
@@ -86,23 +87,16 @@ def _given(work: Work, pad: int) -> Given:
     Softmax doesn't see what a whole row gains, so a bias has its largest number at 0, where 16 bits
     are finest; unless the library has a part of the rows, which knows nothing of it.
     """
-    asked = *work.tables[:2], work.returned(), work.tables[2]
-    bias, *vectors = (t * (1 / work.scale) if t.numel() else t for t in asked)
-    if bias.numel() and not work.other:
-        bias = bias - bias.amax(1, keepdim=True)
-    bias, query, back, key = (_longer(x, pad) for x in (bias[..., None], *vectors))
+    (bias, *vectors), unit = work.tables, 1 / work.scale
+    top = bias.amax(1) if bias.numel() and not work.other else None
+    query, key = (lengthened(x, pad, unit) for x in vectors)
+    back = query if work.back is None else lengthened(work.back, pad, unit)
     keep = View(work.keep, work.keep.stride(0) if len(work.keep) > 1 else 0, 0, 1)
     scratch = work.q if work.q.is_cuda else torch.zeros(2 * NUMBERS.value)  # the interpreter's
     if work.q.is_cuda:
         prepare()
+    bias = lengthened(bias[..., None], pad, unit, top)
     return Given(bias, query, back, key, keep, scratch)
-
-
-def _longer(x: Tensor, pad: int) -> View:
-    """A table (H or 1, R, T) with its ends repeated."""
-    if x.numel():
-        x = torch.cat([x[:, :1].expand(-1, pad, -1), x, x[:, -1:].expand(-1, pad, -1)], 1)
-    return View(x, 0, x.stride(0) if len(x) > 1 else 0, x.shape[-1])
 
 
 def _slabs(work: Work, pad: int) -> list[Tensor]:
@@ -110,20 +104,8 @@ def _slabs(work: Work, pad: int) -> list[Tensor]:
     heads = work.q.shape[1]
     wide = [1, *(t.shape[-1] for t in work.tables[1:])]
     rows = [t.shape[1] + 2 * pad if t.numel() else 1 for t in work.tables]
-    bytes = max(4 * heads * n * w for n, w in zip(rows, wide, strict=True))
-    shares = max(1, min(SHARES, ROOM // bytes))
-    zeros = lambda n, w: work.q.new_zeros(shares, heads, n, w, dtype=torch.float32)
-    return [zeros(n, w) for n, w in zip(rows, wide, strict=True)]
-
-
-def _folded(slab: Tensor, table: Tensor, pad: int) -> Tensor:
-    """The gradient of a table: rows beyond its ends belong to those."""
-    if not table.numel():
-        return torch.empty_like(table)
-    x, last = slab.sum(0), pad + table.shape[1] - 1
-    found = x[:, pad : last + 1].clone()
-    found[:, 0] += x[:, :pad].sum(1)
-    found[:, -1] += x[:, last + 1 :].sum(1)
-    if table.shape[0] < len(found):
-        found = found.sum(0, keepdim=True)
-    return found.view(table.shape).to(table.dtype)
+    counts = [heads * n * w for n, w in zip(rows, wide, strict=True)]
+    shares = max(1, min(SHARES, ROOM // (4 * max(counts))))
+    zeros = work.q.new_zeros(shares * sum(counts), dtype=torch.float32)
+    parts = zeros.split([shares * n for n in counts])
+    return [x.view(shares, heads, -1, w) for x, w in zip(parts, wide, strict=True)]

@@ -1,0 +1,75 @@
+"""Tables by distance made longer at both ends, and sums by row of such a table folded back.
+
+Each in one pass: of torch's own operations it takes eight and nine, and a GPU waits for each.
+Letters: R rows of a table, P rows added at an end, T numbers of a row, S shares of sums. A program
+has N rows of a head.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from anyformer.ops.kernels.tile import INTERPRETED
+
+
+@triton.jit
+def rounded(x, TYPE: tl.constexpr):
+    """A number of float32 in a type, the nearest; Triton's interpreter cuts bfloat16 off."""
+    if INTERPRETED and TYPE == tl.bfloat16:
+        bits = x.to(tl.int32, bitcast=True)
+        x = (bits + ((bits >> 16) & 1) + 0x7FFF).to(tl.float32, bitcast=True)
+    return x.to(TYPE)
+
+
+@triton.jit
+def columns(i, T: tl.constexpr, BT: tl.constexpr, rows):
+    """Where rows i begin and go on, and which of their numbers there are."""
+    d = tl.arange(0, BT)[None, :]
+    return i[:, None] * T + d, (i < rows)[:, None] & (d < T)
+
+
+@triton.jit
+def longer(table, top, out_, gain, rows, P: tl.constexpr, T: tl.constexpr, N: tl.constexpr,
+           BT: tl.constexpr, TOP: tl.constexpr):  # fmt: skip
+    """(H, R, T) -> (H, P + R + P, T), times gain; before, a head's number `top` is taken off."""
+    h, i = tl.program_id(1), tl.program_id(0) * N + tl.arange(0, N)
+    there, known = columns(i, T, BT, rows + 2 * P)
+    at, _ = columns(tl.minimum(tl.maximum(i - P, 0), rows - 1), T, BT, rows)
+    x = tl.load(table + tl.cast(h, tl.int64) * rows * T + at, mask=known, other=0.0).to(tl.float32)
+    if TOP:
+        x -= tl.load(top + h)
+    to = out_ + tl.cast(h, tl.int64) * (rows + 2 * P) * T + there
+    tl.store(to, rounded(x * gain, out_.dtype.element_ty), mask=known)
+
+
+@triton.jit
+def end(slab, first, shares, step, P: tl.constexpr, T: tl.constexpr, BT: tl.constexpr):
+    """What all shares have in P rows from the first on, (BT,)."""
+    at, known = columns(tl.arange(0, P), T, BT, P)
+    total = tl.full((P, BT), 0.0, tl.float32)
+    for s in range(0, shares):
+        total += tl.load(slab + s * step + first * T + at, mask=known, other=0.0)
+    return tl.sum(total, 0)
+
+
+@triton.jit
+def folded(slab_, out_, shares, rows, P: tl.constexpr, T: tl.constexpr, N: tl.constexpr,
+           BT: tl.constexpr):  # fmt: skip
+    """(S, H, P + R + P, T) -> (H, R, T): rows beyond an end belong to the row there."""
+    part, h = tl.program_id(0), tl.program_id(1)
+    i = part * N + tl.arange(0, N)
+    each = tl.cast(rows + 2 * P, tl.int64) * T
+    slab, step = slab_ + h * each, tl.num_programs(1) * each
+    at, known = columns(i, T, BT, rows)
+    total = tl.full((N, BT), 0.0, tl.float32)
+    for s in range(0, shares):
+        total += tl.load(slab + s * step + P * T + at, mask=known, other=0.0)
+    if part == 0:
+        low = end(slab, 0, shares, step, P, T, BT)
+        total += tl.where((i == 0)[:, None], low[None, :], 0.0)
+    if part == tl.num_programs(0) - 1:
+        high = end(slab, rows + P, shares, step, P, T, BT)
+        total += tl.where((i == rows - 1)[:, None], high[None, :], 0.0)
+    to = out_ + tl.cast(h, tl.int64) * rows * T + at
+    tl.store(to, rounded(total, out_.dtype.element_ty), mask=known)

@@ -1,0 +1,54 @@
+"""The emulator under pytest, in a process of its own: here Triton may be asked to interpret."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton", reason="tools.ptx: Triton isn't installed")
+
+from tools.ptx import launch
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def emulated(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """What pytest says about tests on the emulator."""
+    env = {n: x for n, x in os.environ.items() if not n.startswith("PYTEST_")}
+    env |= {"TRITON_INTERPRET": "0", "CUDA_VISIBLE_DEVICES": ""}
+    env["PYTHONPATH"] = os.pathsep.join(["src", ".", env.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "tools.ptx.plugin"]
+    return subprocess.run(
+        [*command, "-p", "no:cacheprovider", *arguments],
+        **{"capture_output": True, "text": True, "env": env, "check": False, "cwd": ROOT},
+    )
+
+
+def passed(done: subprocess.CompletedProcess[str]) -> tuple[int, int]:
+    """How many tests passed, of which none failed or was skipped, and how many kernels ran."""
+    assert not done.returncode, done.stdout[-3000:] + done.stderr[-1000:]
+    found = re.search(r"^(\d+) passed in", done.stdout, re.M)
+    kernels = re.search(r"^emulated: (\d+) launches, [1-9]\d+ instructions", done.stdout, re.M)
+    assert found and kernels, done.stdout[-1000:]
+    return int(found[1]), int(kernels[1])
+
+
+def test_small_kernels() -> None:
+    count, launches = passed(emulated("tests/tools/ptx/test_kernels.py"))
+    assert launches >= count > 10
+
+
+def test_attention() -> None:
+    """Forward, and what gradients need."""
+    case = "tests/ops/test_tiles.py::test_equals_eager_in_bfloat16[ALiBi]"
+    count, launches = passed(emulated(case))
+    assert count == 1 and launches >= 3
+
+
+def test_not_where_triton_interprets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    with pytest.raises(RuntimeError, match="TRITON_INTERPRET=0 is needed"), launch.emulated():
+        pass
