@@ -170,13 +170,19 @@ def key_part(s, k, some, given, on, h, row, F: tl.constexpr):
 
 
 @triton.jit
-def query_part(s, q, some, given, on, h, row, F: tl.constexpr):
-    """Scores of a near tile with what queries bring, of some rows that are new.
+def query_part(q, some, given, h, row, F: tl.constexpr):
+    """What queries bring by some rows that are new, (N, M); 0 where they bring nothing.
 
     The tile before was that of earlier keys.
     """
+    return products(q, some, given.bias, h, row + F.N, F) if F.query else 0
+
+
+@triton.jit
+def query_score(s, by, on, F: tl.constexpr):
+    """Scores of a near tile with what queries bring."""
     if F.query:
-        s += handed(on, products(q, some, given.bias, h, row + F.N, F), s, F.N, False)
+        s += handed(on, by, s, F.N, False)
     return s
 
 
@@ -244,8 +250,8 @@ def near(queries, pair, state, given, shelves, at, span, site, F: tl.constexpr):
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
-        s = seen(dot(own, tl.trans(k)), far, p0, keep, site, F, True, False)
-        s = query_part(s, q, some[0], given, on, h, row, F)
+        s, by = dot(own, tl.trans(k)), query_part(q, some[0], given, h, row, F)
+        s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F)
         s = key_part(s, k, some[1], given, other, h, row, F)
         state = softer(state, s, v, site)
     return state

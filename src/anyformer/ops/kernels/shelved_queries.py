@@ -27,6 +27,7 @@ from anyformer.ops.kernels.shelved import (
     own_shelf,
     pair_of,
     query_part,
+    query_score,
     row_of,
     seen,
 )
@@ -177,8 +178,8 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
-        s = seen(dot(own, tl.trans(k)), far, p0, keep, site, F, True, False)
-        s = query_part(s, q, some[0], given, on, h, row, F)
+        s, by = dot(own, tl.trans(k)), query_part(q, some[0], given, h, row, F)
+        s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F)
         s = key_part(s, k, some[1], given, other, h, row, F)
         steep = score_grad(s, stats, v, site).to(k.dtype)
         old = taken(given, h, row, F)
