@@ -7,14 +7,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from anyformer.ops import far, weigh
+from anyformer.ops import weigh
 from anyformer.ops.attend import attend, choose, refusal
 from anyformer.ops.mask import Causal, Window
 from anyformer.ops.plan import Plan
@@ -32,7 +31,6 @@ NAMED = (
     "layered",
 )  # kernels of ours, measured wherever they run
 PLAIN, OURS, KERNELS, PEERS = "plain", "ours", "kernels", "peers"  # families of contestants
-ON_SHELVES = "far on shelves"  # near vectors of `far` by the kernels of `shelves`
 FLEX, X, DENSE = "FlexAttention", "x-transformers", "written out"  # of peers
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -70,7 +68,6 @@ class Contestant(NamedTuple):
         """Whether a list names it: itself, its switch, its backend or its family; empty: all."""
         wider = {KERNELS} if self.backend in NAMED else set()
         wider |= {PEERS} if self.family not in (PLAIN, OURS) else set()
-        wider |= {"shelves"} if self.name.endswith(ON_SHELVES) else set()
         known = ({self.name, self.switch, self.backend, self.family} | wider) - {"", "-"}
         return self.family == PLAIN or not only or not known.isdisjoint(only)
 
@@ -133,8 +130,6 @@ def contestants(p: Place, only: tuple[str, ...] = ()) -> list[Contestant]:
         found.append(Contestant(switch, OURS, switch, best))
         others = [b for b in NAMED if b != best and refusal(b, q, k, v, made) is None]
         found += [Contestant(f"{switch}, {b}", OURS, switch, b) for b in others]
-        if all(refusal(b, q, k, v, made) is None for b in ("far", "shelves")):
-            found.append(Contestant(f"{switch}, {ON_SHELVES}", OURS, switch, "far"))
     found += [Contestant(name, family) for name, (family, _) in peers(p.device).items()]
     known(only, found)
     return [one for one in found if one.asked(only)]
@@ -158,8 +153,7 @@ def attention(p: Place, one: Contestant) -> tuple[Attention, int]:
     plan, lead = switches(p)[one.switch]()
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        with patch.object(far, "SHELVES", one.name.endswith(ON_SHELVES)):
-            return attend(q, k, v, plan(), one.backend)
+        return attend(q, k, v, plan(), one.backend)
 
     return run, lead
 

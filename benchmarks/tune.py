@@ -61,7 +61,7 @@ WORKS = {  # by name: a switch, the backend that runs it, and the kernels whose 
     "Transformer-XL, shelves": ("Transformer-XL", "shelves", SHELVED),
     "DeBERTa": ("DeBERTa", "tiles", LEANING),
     "DeBERTa, shelves": ("DeBERTa", "shelves", SHELVED),
-    "Shaw": ("Shaw", "far", LEANING),
+    "Shaw": ("Shaw", "far", SHELVED),
     "top-k": ("top-k", "sparse", {"threshold": BOUNDS}),
     "entmax": ("entmax", "sparse", {"levels": BOUNDS, "roots": PLAIN["forward"]}),
 }

@@ -239,14 +239,16 @@ def test_eager_does_hold_all_scores():
 PLANS = {  # on a GPU, where scores are many
     "sdpa": lambda here: Plan(0.1, Causal()),
     "tiles": lambda here: Plan(0.1, Causal(), Relative(-9, 0, here(4, 10))),
+    "shelves": lambda here: Plan(0.1, Causal(), Relative(-9, 0, query=here(4, 10, 64))),
     "sparse": lambda here: Plan(0.1, Causal(), weigh=weigh.entmax15),
     "talking": lambda here: Plan(0.1, Causal(), mix=here(4, 4)),
 }
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_a_gpu_has_kernels_of_our_own_where_scores_are_many(name):
+def test_a_gpu_has_kernels_of_our_own_where_scores_are_many(name, monkeypatch):
     pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     with FakeTensorMode():  # as if there were one
         here = lambda *shape, **kind: torch.empty(shape, device="cuda", **kind)
         made = lambda dtype, length=1024: [here(1, 4, length, 64, dtype=dtype) for _ in range(3)]
@@ -254,3 +256,16 @@ def test_a_gpu_has_kernels_of_our_own_where_scores_are_many(name):
         assert one(torch.bfloat16) == one(torch.float16) == name
         others = {one(torch.float32), one(torch.bfloat16, 100)}  # more bits, and few scores
     assert name == "sdpa" or name not in others
+
+
+@pytest.mark.parametrize("generation", [8, 10])
+def test_shelves_are_for_the_gpus_whose_threads_share_products_so(generation, monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (generation, 0))
+    with FakeTensorMode():
+        here = lambda *shape, **kind: torch.empty(shape, device="cuda", **kind)
+        q, k, v = (here(1, 4, 1024, 64, dtype=torch.bfloat16) for _ in range(3))
+        plan = PLANS["shelves"](here)
+        assert choose(q, k, v, plan) == "tiles"
+        with pytest.raises(BackendError, match="Hopper's generation"):
+            choose(q, k, v, plan, "shelves")

@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 import torch
 
-from anyformer.ops import far as far_
 from anyformer.ops import shelves
 from anyformer.ops.attend import attend, choose, refusal
 from anyformer.ops.far import alike
@@ -56,7 +55,6 @@ def test_equals_eager(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in CASES if "vectors" in name])
 def test_near_vectors_may_pass_by_shelves(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(far_, "SHELVES", True)
     seen = []
     monkeypatch.setattr(shelves, "lacks", lambda *a: seen.append(a) or lacks(*a))
     if not GPU:

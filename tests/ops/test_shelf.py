@@ -161,6 +161,17 @@ def test_what_it_lacks_is_said(why: str) -> None:
         choose(q, k, v, plan, "shelves")
 
 
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo's
+def test_a_compiled_graph_has_no_break() -> None:
+    case = Case(terms="bias query key", causal=True, window=9, dtype=torch.float16)
+    given = case.tensors()
+    run = lambda q, k, v, p: attend(q, k, v, p, "shelves").sin()
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    one, two = (case.results(f, given, torch.float16) for f in (run, compiled))
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], atol=1e-2, rtol=1e-2)
+
+
 def test_it_is_for_sixteen_bits_and_any_order_of_sums() -> None:
     q, k, v = (torch.randn(1, 2, 4, 8, device=WHERE, dtype=torch.float16) for _ in range(3))
     plan = Plan(0.5, Causal(), Relative(-1, 1, query=torch.randn(2, 3, 8, device=WHERE)))

@@ -140,17 +140,3 @@ def test_tuning_changes_the_tiles_of_shelves_and_puts_them_back() -> None:
             (size,) = launch_shelves.SIZES[one.kernel].values()
             assert tuple(size)[: len(one.size)] == one.size
     assert before == launch_shelves.SIZES
-
-
-def test_near_vectors_beside_far_keys_have_a_row_on_shelves(monkeypatch):
-    pytest.importorskip("triton")
-    place = Place("cpu", torch.float16, 1, 80, 1)
-    rows = {one.name: one for one in contestants(place, ("shelves",))}
-    assert {"Shaw, shelves", "Shaw, far on shelves"} <= rows.keys()
-    assert "T5 bias, far on shelves" not in rows  # it has no vectors
-    seen = []
-    monkeypatch.setattr(module, "attend", lambda q, *_: seen.append(module.far.SHELVES) or q)
-    for name in ("Shaw, shelves", "Shaw, far on shelves"):
-        run, _ = module.attention(place, rows[name])
-        run(*place.inputs())
-    assert seen == [False, True]

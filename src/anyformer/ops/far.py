@@ -1,4 +1,4 @@
-"""Relative terms in two parts on a GPU: near keys by our tiles, far ones by the library's kernel.
+"""Relative terms in two parts on a GPU: near keys by our kernels, far ones by the library's.
 
 Beyond the low end of its tables a query adds the same to all its scores, so that far keys are
 attended to plainly, and what a row gains there is added to their log-sum-exp; a bias counts from
@@ -31,7 +31,6 @@ from anyformer.ops.plan import Plan
 from anyformer.ops.relative import Relative
 
 WIDEST = 128  # channels of a head that the library takes
-SHELVES = False  # near vectors by way of shelves, where they can: until a GPU has measured it
 FEWEST = 2  # queries that the library is asked for: it refuses one
 LOG2 = 0.6931471805599453
 
@@ -61,7 +60,7 @@ def far(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> Tensor:
     """q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D)."""
     terms = plan.relative
     assert terms is not None
-    back, shelf = max(1, -terms.low), SHELVES and shelves.lacks(q, k, v, plan) is None
+    back, shelf = max(1, -terms.low), shelves.lacks(q, k, v, plan) is None
     if q.shape[2] - back < FEWEST:
         return tiles.tiles(q, k, v, plan, shelf)
     terms = terms.reach(-back, 0)

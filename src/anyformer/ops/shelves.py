@@ -3,7 +3,8 @@
 Products of queries, or keys, with a table's rows come out by distance, and scores want them by key.
 `tiles` gathers them, or writes them down in buffers; here each program lays them on a shelf of its
 own and takes them up a place further (kernels/shelf.py). What lies on a shelf has 16 bits, so
-queries must have as many.
+queries must have as many. Threads lay what they hold of a product, which differs by generation
+of GPUs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,15 @@ from anyformer.ops import tiles
 from anyformer.ops.plan import Plan
 
 WIDEST = 64
+HOPPER = 9  # the generation of GPUs whose threads share products as shelves count on
+
+
+def fits(device: torch.device) -> bool:
+    """Whether a GPU's threads share products as shelves count on."""
+    return torch.cuda.get_device_capability(device)[0] == HOPPER
+
+
+fits._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in fastest.py
 
 
 def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
@@ -32,6 +42,10 @@ def lacks(q: Tensor, k: Tensor, v: Tensor, plan: Plan) -> str | None:
         )
     if q.dtype not in (torch.bfloat16, torch.float16):
         return "needs q, k and v of 16 bits"
+    if q.is_cuda and not fits(q.device):
+        return (
+            "needs a GPU of Hopper's generation, whose threads share products as shelves count on"
+        )
     if plan.scale <= 0:
         return "needs a scale above 0"
     if torch.are_deterministic_algorithms_enabled():

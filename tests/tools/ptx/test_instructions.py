@@ -140,7 +140,15 @@ TURNED = {
     "cvt.u16.u32 {0}, {1};": (a(U32, 0x12345), a(U16, 0x2345)),
     "cvt.s32.s8 {0}, {1};": (a(U16, 0x01FE), a(I32, -2)),
 }
+ORDERS = {"eq": (0, 1, 0), "ne": (1, 0, 1), "lt": (1, 0, 0), "le": (1, 1, 0), "gt": (0, 0, 1)}
+ORDERS |= {"ge": (0, 1, 1)}
+UNSIGNED = {"lo": ORDERS["lt"], "ls": ORDERS["le"], "hi": ORDERS["gt"], "hs": ORDERS["ge"]}
 COMPARED = {
+    **{
+        f"setp.{name}.{kind} {{0}}, {{1}}, {{2}};": (a(to, 1, 2, 3), a(to, 2, 2, 2), a(bool, *want))
+        for kind, to in {"s32": I32, "u16": U16, "u64": U64, "f32": F32}.items()
+        for name, want in (ORDERS | (UNSIGNED if kind[0] == "u" else {})).items()
+    },
     "setp.lt.s32 {0}, {1}, {2};": (a(I32, -1, 2), a(I32, 1, 1), a(bool, True, False)),
     "setp.lt.u32 {0}, {1}, {2};": (a(U32, 2**32 - 1), a(U32, 1), a(bool, False)),
     "setp.lt.f32 {0}, {1}, {2};": (a(F32, 1, NAN), a(F32, 2, 2), a(bool, True, False)),
