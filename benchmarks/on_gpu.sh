@@ -13,7 +13,7 @@ said() { printf '\n=== [%4ds] %s\n' "$SECONDS" "$*"; }
 bench() { said "$@"; timeout "${LIMIT:-300}" "$python" -m benchmarks "$@" --device cuda --out "$OUT"; }
 tests() { # FILE...: failures by name, even where time runs out
     said tests "$@"
-    OMP_NUM_THREADS=1 timeout "${LIMIT:-300}" "$python" -m pytest -p no:cacheprovider -p no:benchmark -n 15 \
+    OMP_NUM_THREADS=1 timeout -s INT "${LIMIT:-300}" "$python" -m pytest -p no:cacheprovider -p no:benchmark -n 15 \
         --dist worksteal --tb=short -v "$@" >"$OUT/tests.log" 2>&1
     grep -E "FAILED|ERROR|^E  |passed|failed" "$OUT/tests.log" | cut -c1-200 | sort | uniq -c | tail -40
 }

@@ -31,8 +31,8 @@ class Shared:
         self.bytes = np.zeros(cells * CELL, np.uint8)
         self.warp = np.arange(threads, dtype=np.int64) // 32
         self.notes = [np.zeros(cells, np.int64) for _ in range(7)]
-        self.wrote, self.writers, self.read, self.readers, *more = self.notes  # phases, warps' bits
-        self.at, self.busy, self.arriving = more  # when written, and how much is under way
+        self.wrote, self.writers, self.read, self.readers, *rest = self.notes  # phases, warps' bits
+        self.at, self.busy, self.arriving = rest  # when written, and how much is under way
         self.known = np.zeros(cells * CELL, bool)  # bytes that somebody has written
         self.check = True
         self.clear()

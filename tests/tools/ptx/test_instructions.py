@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from tests.tools.ptx.texts import computed, played
+from tools.ptx.faults import KernelError
 
 I16, I32, I64, U16, U32, U64 = np.int16, np.int32, np.int64, np.uint16, np.uint32, np.uint64
 F16, F32 = np.float16, np.float32
@@ -83,7 +84,7 @@ BITWISE = {
 SMALL = 2.0**-12  # 1 + SMALL, squared, has a bit more than float32
 FLOAT = {
     "add.f32 {0}, {1}, {2};": (a(F32, 1, INF), a(F32, 2**-25, -INF), a(F32, 1, NAN)),
-    "min.f32 {0}, {1}, {2};": (a(F32, NAN, 2, NAN), a(F32, 1, NAN, NAN), a(F32, 1, 2, NAN)),
+    "min.f32 {0}, {1}, {2};": (a(F32, NAN, 2, 3), a(F32, 1, NAN, 4), a(F32, 1, 2, 3)),
     "max.f32 {0}, {1}, {2};": (a(F32, NAN, 2, 3), a(F32, 1, NAN, 4), a(F32, 1, 2, 4)),
     "min.NaN.f32 {0}, {1}, {2};": (a(F32, NAN, 2), a(F32, 1, 3), a(F32, NAN, 2)),
     "max.NaN.f32 {0}, {1}, {2};": (a(F32, 1, 2), a(F32, NAN, 3), a(F32, NAN, 3)),
@@ -99,6 +100,8 @@ FLOAT = {
     "rcp.approx.f32 {0}, {1};": (a(F32, 4), a(F32, 0.25)),
     "sqrt.approx.f32 {0}, {1};": (a(F32, 9, -1), a(F32, 3, NAN)),
     "rsqrt.approx.f32 {0}, {1};": (a(F32, 16), a(F32, 0.25)),
+    "sin.approx.f32 {0}, {1};": (a(F32, 0), a(F32, 0)),
+    "cos.approx.f32 {0}, {1};": (a(F32, 0), a(F32, 1)),
     "tanh.approx.f32 {0}, {1};": (a(F32, 0, 20), a(F32, 0, 1)),
     "add.f16 {0}, {1}, {2};": (a(F16, 2048, 65504), a(F16, 1, 65504), a(F16, 2048, INF)),
 }
@@ -107,6 +110,7 @@ BRAIN = {
     "mul.bf16x2 {0}, {1}, {2};": (
         *(pair(bf16(3), bf16(-2)), pair(bf16(5), bf16(0.5)), pair(bf16(15), bf16(-1))),
     ),
+    "fma.rn.relu.bf16 {0}, {1}, {2}, {3};": (*(bf16(3, 3), bf16(-1, 1), bf16(1, 1), bf16(0, 4)),),
     "fma.rn.f16x2 {0}, {1}, {2}, {3};": (
         *(pair(a(F16, 3), a(F16, 2)), pair(a(F16, 5), a(F16, 4)), pair(a(F16, 1), a(F16, -8))),
         pair(a(F16, 16), a(F16, 0)),
@@ -219,6 +223,7 @@ def test_shuffles(how: str) -> None:
     ("how", "want"),
     [
         ("redux.sync.add.u32 %r1, %r0, -1;", LANE * 0 + LANE.sum()),
+        ("redux.sync.min.u32 %r1, %r0, -1;", LANE * 0),
         ("redux.sync.max.s32 %r1, %r0, -1;", LANE * 0 + 31),
         ("setp.lt.u32 %p1, %r0, 3;\nvote.sync.ballot.b32 %r1, %p1, -1;", LANE * 0 + 7),
         (
@@ -273,6 +278,22 @@ def test_programs_of_a_launch() -> None:
     played(body, out, 1000, grid=(2, 3, 1))
     want = np.arange(6)[:, None] * 1000 + LANE
     np.testing.assert_array_equal(out.numpy().reshape(6, 32), want)
+
+
+def test_parameters_by_address() -> None:
+    """Threads may read different ones; beyond them there is nothing."""
+    out = torch.zeros(32, dtype=torch.int32)
+    body = """
+        mov.b64 %rd1, short_param_1;
+        mov.b64 %rd2, short_param_2;
+        setp.lt.u32 %p1, %r0, 5;
+        selp.b64 %rd3, %rd1, %rd2, %p1;
+        ld.param.b32 %r1, [%rd3];
+        """
+    played(f"{body}\n{KEPT}", out, 70, -80)
+    np.testing.assert_array_equal(out.numpy(), np.where(LANE < 5, 70, -80))
+    with pytest.raises(KernelError, match="beyond the parameters"):
+        played(f"{body}\nld.param.b32 %r1, [%rd3+8];", out, 70, 80)
 
 
 def test_loads_and_stores_of_several() -> None:

@@ -272,6 +272,16 @@ def test_turned() -> None:
     assert torch.equal(found, a.float() @ b.float().T)
 
 
+def test_turned_without_swizzling() -> None:
+    """Blocks of 8 depths by 8 numbers of the wide side."""
+    a, b = whole(64, 16, kind=torch.bfloat16), whole(8, 16, kind=torch.bfloat16)
+    turned = a.view(8, 8, 2, 8).permute(0, 2, 3, 1).contiguous()  # block of rows, of depths; k, m
+    memory = torch.cat([turned.view(-1), blocks(b).view(-1)])
+    left, right = descriptor(0, 128, 256, 0), descriptor(2048, 128, 256, 0)
+    found = grouped(memory, left=left, right=right, turns="1, 0")
+    assert torch.equal(found, a.float() @ b.float().T)
+
+
 def test_a_left_side_in_registers() -> None:
     a, b = whole(64, 16, kind=torch.bfloat16), whole(8, 16, kind=torch.bfloat16)
     held = torch.cat([left_of_16(a[16 * warp : 16 * warp + 16]) for warp in range(4)]).contiguous()

@@ -12,6 +12,7 @@ ADDRESS = "mov.b32 %r10, global_smem;\nmad.lo.u32 %r11, %r0, 4, %r10;"
 OTHER = "xor.b32 %r12, %r0, 32;\nmad.lo.u32 %r13, %r12, 4, %r10;"  # of the other warp's thread
 WRITE = "st.shared.b32 [%r11], %r0;"
 READ = "ld.shared.b32 %r14, [%r13];"
+OWN = "ld.shared.b32 %r15, [%r11];"
 MEET = "bar.sync 0;"
 FIRST = "setp.lt.u32 %p1, %r0, 16;"
 COPY = "mad.wide.u32 %rd1, %r0, 4, %rd30;\ncp.async.ca.shared.global [%r11], [%rd1], 4;"
@@ -71,6 +72,11 @@ STOPS = {
         "mad.wide.u32 %rd1, %r0, 4, %rd30;\nst.global.b32 [%rd1+-4], %r0;",
         "thread 0: 4 bytes at .* lie in no tensor",
         "mad.wide.u32 %rd1, %r0, 4, %rd30;\nst.global.b32 [%rd1+4], %r0;",
+    ),
+    "a read across the end of a tensor": Stop(
+        "ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd30+496];\nld.global.b64 %rd1, [%rd30+508];",
+        "thread 0: 8 bytes at .* lie in no tensor",
+        "ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%rd30+496];\nld.global.b32 %r1, [%rd30+508];",
     ),
     "an atomic sum beyond a tensor": Stop(
         "red.global.add.f32 [%rd30+512], %r0;",
@@ -154,6 +160,11 @@ STOPS = {
         lines(ADDRESS, OTHER, WRITE, MEET, READ, WRITE),
         "shared memory: overwritten after another warp's read, with no barrier between",
         lines(ADDRESS, OTHER, WRITE, MEET, READ, MEET, WRITE),
+    ),
+    "overwritten what both warps read": Stop(
+        lines(ADDRESS, OTHER, WRITE, MEET, READ, OWN, WRITE),
+        "shared memory: overwritten after another warp's read, with no barrier between",
+        lines(ADDRESS, OTHER, WRITE, MEET, READ, MEET, OWN, WRITE),
     ),
     "overwritten what another warp wrote": Stop(
         lines(ADDRESS, OTHER, WRITE, "st.shared.b32 [%r13], %r0;"),

@@ -22,6 +22,7 @@ from anyformer.ops.kernels.tile import (
     dot,
     hidden,
     key_range,
+    lasts,
     least,
     place,
     plus,
@@ -254,6 +255,8 @@ def near(queries, pair, state, given, shelves, at, span, site, F: tl.constexpr):
         s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F)
         s = key_part(s, k, some[1], given, other, h, row, F)
         state = softer(state, s, v, site)
+    if not (F.left or F.right):
+        lasts(own, site.queries)
     return state
 
 

@@ -18,7 +18,7 @@ from anyformer.ops.kernels.merge import early
 from anyformer.ops.kernels.shelf import across, begin, handed, left_over, shelf, swapped
 from anyformer.ops.kernels.shelved import block, far_score, last, products, row_of, seen, some_rows
 from anyformer.ops.kernels.shelved_queries import DELTA, LSE, TOLD, UNIT, learned
-from anyformer.ops.kernels.tile import LOG2E, dot, least, place, plus, put, rows
+from anyformer.ops.kernels.tile import LOG2E, dot, lasts, least, place, plus, put, rows
 
 
 @triton.jit
@@ -128,6 +128,9 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
         if F.key:
             by = swapped(shelves[1], steep, F.N, True)
             dk = given_back(dk, by, old, k, slab_, (share, h, row + F.N), F)
+    if not (F.left or F.right):
+        lasts(off[0], site.queries)
+        lasts(off[1], site.queries)
     if F.key and span[1] > span[0]:
         row = row_of(least(span[1] * F.M - F.M, first, site, F), site, F)
         by, old = left_over(shelves[1], k, F.N, True), block(given.key, h, row, F)

@@ -36,6 +36,7 @@ from anyformer.ops.kernels.tile import (
     LOG2E,
     dot,
     key_range,
+    lasts,
     least,
     place,
     plus,
@@ -192,6 +193,7 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
         by = left_over(on, q, F.N, False)
         some = taken(given, h, row, F)
         acc = given_back(acc, by, some, q, slabs, (share, h, row), F)
+    lasts(own, site.queries)
     return acc
 
 

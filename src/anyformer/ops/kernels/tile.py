@@ -78,6 +78,12 @@ class Form(NamedTuple):
     whole: bool = True  # tiles divide the channels, where they are more than a tile's
 
 
+READ = tl.constexpr(
+    "{ .reg .pred p; setp.lt.s32 p, $3, 0; @p st.shared.b32 [$3], $2;"
+    " mov.b32 $0, 0; mov.b32 $1, 0; }"
+)
+
+
 @triton.jit
 def place(x, b, h, n):
     """The address of row n of a head."""
@@ -103,6 +109,19 @@ def rows(x, at, count, SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constex
     if WIDE != BLOCK:
         seen = seen & (d < WIDE)[None, :]
     return tl.load(at + n[:, None] * x.n + d[None, :], mask=seen, other=0.0)
+
+
+@triton.jit
+def lasts(x, count):
+    """Read a tile of 16 bits without doing anything; count: a number that isn't below 0.
+
+    Products read what they are given in registers for all turns of a loop. Where nothing reads it
+    behind the loop, ptxas 12.8 lets other numbers have those registers from the first turn on.
+    """
+    if not INTERPRETED:
+        tl.inline_asm_elementwise(
+            READ, "=r,=r,r,r,r", [x, count], dtype=tl.int32, is_pure=False, pack=2
+        )
 
 
 @triton.jit
