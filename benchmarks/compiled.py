@@ -116,14 +116,55 @@ def disassembled(code: bytes) -> tuple[str, str]:
         return ask("-res-usage"), ask("-sass")
 
 
-def loops(sass: str) -> list[list[str]]:
-    """The instructions of each innermost loop, in the order of the code."""
+Line = tuple[int, str, str]  # of machine code: where it is, an instruction and its operands
+
+
+def turns(sass: str) -> tuple[list[Line], list[tuple[int, int]]]:
+    """All instructions, and where loops begin and end."""
     lines = [(int(at, 16), name, rest) for at, name, rest in LINE.findall(sass)]
     ends = []
     for at, name, rest in lines:
         to = re.search(r"0x([0-9a-f]+)", rest)
         if name.startswith("BRA") and to and int(to[1], 16) < at:
             ends.append((int(to[1], 16), at))
+    return lines, ends
+
+
+def written(name: str, rest: str) -> range:
+    """The registers that an instruction writes."""
+    first = re.match(r"\s+R(\d+)\b", rest)
+    if not first or name.startswith(("ST", "RED", "BAR", "BRA")):
+        return range(0)
+    product = re.match(r"HGMMA\.64x(\d+)", name)
+    wide = int(product[1]) // 2 if product else 4 if ".128" in name or name.endswith(".4") else 0
+    wide = wide or (2 if ".64" in name or "WIDE" in name or name == "CS2R" else 1)
+    return range(int(first[1]), int(first[1]) + wide)
+
+
+def lost(sass: str) -> list[str]:
+    """Products whose registers hold something else from the second turn of a loop on.
+
+    Those that the loop writes, but not before the product reads them: ptxas 12.8 gives registers of
+    what stays the same away, where nothing reads it behind the loop.
+    """
+    lines, ends = turns(sass)
+    found = []
+    for at, name, rest in lines:
+        left = re.match(r"\s+R\d+, R(\d+),", rest)
+        if not name.startswith("HGMMA") or not left:
+            continue
+        for begin, end in ends:
+            body = [line for line in lines if begin <= line[0] <= end] if begin <= at <= end else []
+            for register in range(int(left[1]), int(left[1]) + 4):
+                writes = [where for where, *line in body if register in written(*line)]
+                if writes and min(writes) >= at:
+                    found.append(f"R{register} of {name} at {at:#x}")
+    return found
+
+
+def loops(sass: str) -> list[list[str]]:
+    """The instructions of each innermost loop, in the order of the code."""
+    lines, ends = turns(sass)
     inner = [
         one
         for one in ends
@@ -196,5 +237,7 @@ def compiled(settings: Settings) -> None:
                     run(*given).backward(torch.randn_like(given[0]))
                     for kernel in found:
                         table.rows += rows_of(one.name, kernel)
+                        gone = lost(disassembled(kernel.code)[1])
+                        table.notes += [f"{one.name}, {kernel.name}: lost {x}" for x in gone]
     table.notes.append("instructions are those of one warp for one turn of a loop")
     table.show(settings, "sm90_compiled")

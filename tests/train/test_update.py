@@ -126,6 +126,7 @@ def test_copies_give_the_same_gradients(joined, monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore:.*grad attribute of a Tensor:UserWarning")  # torch 2.11's own
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # dynamo's
 @pytest.mark.parametrize("stream", ["float32", "bfloat16"])
 def test_compiled_blocks_have_the_gradients_of_float32_on_a_gpu(stream):
     """With all kernels that stand in compiled blocks, by the torch that is installed there."""
