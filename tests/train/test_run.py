@@ -13,6 +13,7 @@ import torch
 import anyformer
 from anyformer import spec as S
 from anyformer.checkpoint.native import Origin
+from anyformer.data.loader import Loader
 from anyformer.errors import TrainError
 from anyformer.model.model import build
 from anyformer.train import log, resume, train
@@ -227,6 +228,18 @@ def test_a_worker_that_dies_is_named(tmp_path):
     with pytest.raises(TrainError, match=r"workers=1.*resume"):
         _train(tmp_path / "a", data=Numbers(), objective=Deadly(), workers=1)
     assert resume(tmp_path / "a", Numbers(), Bound()).steps == 8
+
+
+def test_a_worker_that_dies_as_it_hands_over_is_named(tmp_path, monkeypatch):
+    def cut(*_):
+        raise ConnectionResetError(104, "Connection reset by peer")
+        yield
+
+    monkeypatch.setattr(Loader, "steps", cut)
+    with pytest.raises(TrainError, match=r"workers=1.*resume"):
+        _train(tmp_path / "a", data=Numbers(), objective=Bound(), workers=1)
+    with pytest.raises(TrainError, match="intact"):  # no worker, so it is something else
+        _train(tmp_path / "b", data=Numbers(), objective=Bound(), workers=0)
 
 
 def test_weights_without_a_use_go_back(tmp_path):

@@ -124,8 +124,9 @@ class Loop:
         try:
             with closing(self.loader.steps(_Order(self.at, steps), pin)) as source:
                 self.train_on(self.speed.watched(source), stop)
-        except RuntimeError as error:
-            if "DataLoader worker" not in str(error):
+        except (RuntimeError, ConnectionError) as error:
+            cut = isinstance(error, ConnectionError) and self.settings.workers  # while it spoke
+            if not cut and "DataLoader worker" not in str(error):
                 raise
             raise TrainError(
                 f"a process that makes batches died: {' '.join(str(error).split())}. Take "
