@@ -7,10 +7,20 @@ has N rows of a head.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
 from anyformer.ops.kernels.tile import INTERPRETED
+
+
+class Shape(NamedTuple):
+    """What a kernel is compiled for: T, N, and the power of two that holds T."""
+
+    T: int
+    N: int
+    BT: int
 
 
 @triton.jit
@@ -30,16 +40,17 @@ def columns(i, T: tl.constexpr, BT: tl.constexpr, rows):
 
 
 @triton.jit
-def longer(table, top, out_, gain, rows, P: tl.constexpr, T: tl.constexpr, N: tl.constexpr,
-           BT: tl.constexpr, TOP: tl.constexpr):  # fmt: skip
+def longer(table, top, out_, gain, rows, P: tl.constexpr, F: tl.constexpr, TOP: tl.constexpr):
     """(H, R, T) -> (H, P + R + P, T), times gain; before, a head's number `top` is taken off."""
-    h, i = tl.program_id(1), tl.program_id(0) * N + tl.arange(0, N)
-    there, known = columns(i, T, BT, rows + 2 * P)
-    at, _ = columns(tl.minimum(tl.maximum(i - P, 0), rows - 1), T, BT, rows)
-    x = tl.load(table + tl.cast(h, tl.int64) * rows * T + at, mask=known, other=0.0).to(tl.float32)
+    h, i = tl.program_id(1), tl.program_id(0) * F.N + tl.arange(0, F.N)
+    there, known = columns(i, F.T, F.BT, rows + 2 * P)
+    at, _ = columns(tl.minimum(tl.maximum(i - P, 0), rows - 1), F.T, F.BT, rows)
+    x = tl.load(table + tl.cast(h, tl.int64) * rows * F.T + at, mask=known, other=0.0).to(
+        tl.float32
+    )
     if TOP:
         x -= tl.load(top + h)
-    to = out_ + tl.cast(h, tl.int64) * (rows + 2 * P) * T + there
+    to = out_ + tl.cast(h, tl.int64) * (rows + 2 * P) * F.T + there
     tl.store(to, rounded(x * gain, out_.dtype.element_ty), mask=known)
 
 
@@ -54,22 +65,21 @@ def end(slab, first, shares, step, P: tl.constexpr, T: tl.constexpr, BT: tl.cons
 
 
 @triton.jit
-def folded(slab_, out_, shares, rows, P: tl.constexpr, T: tl.constexpr, N: tl.constexpr,
-           BT: tl.constexpr):  # fmt: skip
+def folded(slab_, out_, shares, rows, P: tl.constexpr, F: tl.constexpr):
     """(S, H, P + R + P, T) -> (H, R, T): rows beyond an end belong to the row there."""
     part, h = tl.program_id(0), tl.program_id(1)
-    i = part * N + tl.arange(0, N)
-    each = tl.cast(rows + 2 * P, tl.int64) * T
+    i = part * F.N + tl.arange(0, F.N)
+    each = tl.cast(rows + 2 * P, tl.int64) * F.T
     slab, step = slab_ + h * each, tl.num_programs(1) * each
-    at, known = columns(i, T, BT, rows)
-    total = tl.full((N, BT), 0.0, tl.float32)
+    at, known = columns(i, F.T, F.BT, rows)
+    total = tl.full((F.N, F.BT), 0.0, tl.float32)
     for s in range(0, shares):
-        total += tl.load(slab + s * step + P * T + at, mask=known, other=0.0)
+        total += tl.load(slab + s * step + P * F.T + at, mask=known, other=0.0)
     if part == 0:
-        low = end(slab, 0, shares, step, P, T, BT)
+        low = end(slab, 0, shares, step, P, F.T, F.BT)
         total += tl.where((i == 0)[:, None], low[None, :], 0.0)
     if part == tl.num_programs(0) - 1:
-        high = end(slab, rows + P, shares, step, P, T, BT)
+        high = end(slab, rows + P, shares, step, P, F.T, F.BT)
         total += tl.where((i == rows - 1)[:, None], high[None, :], 0.0)
-    to = out_ + tl.cast(h, tl.int64) * rows * T + at
+    to = out_ + tl.cast(h, tl.int64) * rows * F.T + at
     tl.store(to, rounded(total, out_.dtype.element_ty), mask=known)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from anyformer.ops.kernels.ends import folded, longer
+from anyformer.ops.kernels.ends import Shape, folded, longer
 from anyformer.ops.kernels.launch import tiles
 from anyformer.ops.kernels.launch_sums import start
 from anyformer.ops.kernels.tile import View
@@ -22,10 +22,10 @@ def lengthened(x: Tensor, pad: int, gain: float, top: Tensor | None = None) -> V
     if not x.numel():
         return View(x, 0, 0, wide)
     out = x.new_empty(heads, rows + 2 * pad, wide)
-    by, shape = _shape(wide)
+    shape = _shape(wide)
     start(
-        longer, (tiles(rows + 2 * pad, by), heads), WARPS,
-        x, x if top is None else top, out, gain, rows, pad, *shape, top is not None,
+        longer, (tiles(rows + 2 * pad, shape.N), heads), WARPS,
+        x, x if top is None else top, out, gain, rows, pad, shape, top is not None,
     )  # fmt: skip
     return View(out, 0, out.stride(0) if heads > 1 else 0, wide)
 
@@ -39,16 +39,12 @@ def fold(slab: Tensor, like: Tensor, pad: int) -> Tensor:
     heads, rows = len(like), slab.shape[2] - 2 * pad
     if heads < slab.shape[1]:
         slab = slab.sum((0, 1), keepdim=True)
-    by, shape = _shape(wide)
-    start(
-        folded, (tiles(rows, by), heads), WARPS,
-        slab, out, len(slab), rows, pad, *shape,
-    )  # fmt: skip
+    shape = _shape(wide)
+    start(folded, (tiles(rows, shape.N), heads), WARPS, slab, out, len(slab), rows, pad, shape)
     return out
 
 
-def _shape(wide: int) -> tuple[int, tuple[int, int, int]]:
-    """How many rows of so many numbers a program has, and what it is compiled for."""
+def _shape(wide: int) -> Shape:
+    """What kernels are compiled for where rows have so many numbers."""
     block = 1 << (wide - 1).bit_length()
-    rows = min(ROWS, NUMBERS // block)
-    return rows, (wide, rows, block)
+    return Shape(T=wide, N=min(ROWS, NUMBERS // block), BT=block)
