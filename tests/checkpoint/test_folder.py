@@ -351,7 +351,8 @@ def test_loading_needs_room_for_the_weights_once(single, tmp_path):
     for line, case in zip(done.stdout.splitlines(), cases, strict=True):
         peak, size = map(int, line.split())
         assert size > 45e6
-        assert peak < size + 35e6, (case, peak, size)  # a matrix as stored, cast, and in parts
+        # a matrix as stored, cast, and in parts, and pages that the system frees when it likes
+        assert peak < size + 42e6, (case, peak, size)  # less than the weights once more
 
 
 def test_names_here_and_there():
