@@ -1,8 +1,10 @@
 """Tables by distance made longer at both ends, and sums by row of such a table folded back.
 
 Each in one pass: of torch's own operations it takes eight and nine, and a GPU waits for each.
-Letters: R rows of a table, P rows added at an end, T numbers of a row, S shares of sums. A program
-has N rows of a head.
+Sums of vectors lie as products leave them in threads, sixteen rows by eight channels to a warp, so
+that what a warp adds is 512 bytes in a row.
+Letters: R rows of a table, P rows added at an end, T numbers of a row, W of a row of sums, S shares
+of sums. A program has N rows of a head.
 """
 
 from __future__ import annotations
@@ -14,13 +16,35 @@ import triton.language as tl
 
 from anyformer.ops.kernels.tile import INTERPRETED
 
+CHUNK = tl.constexpr(16)  # rows of sums that lie together
+
 
 class Shape(NamedTuple):
-    """What a kernel is compiled for: T, N, and the power of two that holds T."""
+    """What a kernel is compiled for: T, W, N, and the power of two that holds T."""
 
     T: int
+    W: int
     N: int
     BT: int
+
+
+@triton.jit
+def sum_places(n, d, W: tl.constexpr):
+    """Where sums of row n and channel d lie, as a sum: of a thread's own, and of constants."""
+    own = (n & -CHUNK) * W + (n & 7) * 16 + (d & 6) * 2
+    return own, (d & -8) * CHUNK + (n & 8) // 4 + (d & 1)
+
+
+@triton.jit
+def sums(i, slab, known, F: tl.constexpr):
+    """What a slab has in rows i, (len(i), BT); known: which of them there are."""
+    n, d = i[:, None], tl.arange(0, F.BT)[None, :]
+    if F.W == 1:
+        at = n + d
+    else:
+        own, more = sum_places(n, d, F.W)
+        at = own + more
+    return tl.load(slab + at, mask=known, other=0.0)
 
 
 @triton.jit
@@ -40,7 +64,7 @@ def columns(i, T: tl.constexpr, BT: tl.constexpr, rows):
 
 
 @triton.jit
-def longer(table, top, out_, gain, rows, P: tl.constexpr, F: tl.constexpr, TOP: tl.constexpr):
+def longer(table, top, out_, gain, rows, P, F: tl.constexpr, TOP: tl.constexpr):
     """(H, R, T) -> (H, P + R + P, T), times gain; before, a head's number `top` is taken off."""
     h, i = tl.program_id(1), tl.program_id(0) * F.N + tl.arange(0, F.N)
     there, known = columns(i, F.T, F.BT, rows + 2 * P)
@@ -55,31 +79,33 @@ def longer(table, top, out_, gain, rows, P: tl.constexpr, F: tl.constexpr, TOP: 
 
 
 @triton.jit
-def end(slab, first, shares, step, P: tl.constexpr, T: tl.constexpr, BT: tl.constexpr):
+def end(slab, first, shares, step, P, F: tl.constexpr):
     """What all shares have in P rows from the first on, (BT,)."""
-    at, known = columns(tl.arange(0, P), T, BT, P)
-    total = tl.full((P, BT), 0.0, tl.float32)
-    for s in range(0, shares):
-        total += tl.load(slab + s * step + first * T + at, mask=known, other=0.0)
+    total = tl.full((F.N, F.BT), 0.0, tl.float32)
+    for n in range(0, P, F.N):
+        i = n + tl.arange(0, F.N)
+        _, known = columns(i, F.T, F.BT, P)
+        for s in range(0, shares):
+            total += sums(first + i, slab + s * step, known, F)
     return tl.sum(total, 0)
 
 
 @triton.jit
-def folded(slab_, out_, shares, rows, P: tl.constexpr, F: tl.constexpr):
-    """(S, H, P + R + P, T) -> (H, R, T): rows beyond an end belong to the row there."""
+def folded(slab_, out_, shares, rows, P, F: tl.constexpr):
+    """(S, H, P + R + P, W) -> (H, R, T): rows beyond an end belong to the row there."""
     part, h = tl.program_id(0), tl.program_id(1)
     i = part * F.N + tl.arange(0, F.N)
-    each = tl.cast(rows + 2 * P, tl.int64) * F.T
+    each = tl.cast((rows + 2 * P + CHUNK - 1) // CHUNK * CHUNK, tl.int64) * F.W
     slab, step = slab_ + h * each, tl.num_programs(1) * each
     at, known = columns(i, F.T, F.BT, rows)
     total = tl.full((F.N, F.BT), 0.0, tl.float32)
     for s in range(0, shares):
-        total += tl.load(slab + s * step + P * F.T + at, mask=known, other=0.0)
+        total += sums(P + i, slab + s * step, known, F)
     if part == 0:
-        low = end(slab, 0, shares, step, P, F.T, F.BT)
+        low = end(slab, 0, shares, step, P, F)
         total += tl.where((i == 0)[:, None], low[None, :], 0.0)
     if part == tl.num_programs(0) - 1:
-        high = end(slab, rows + P, shares, step, P, F.T, F.BT)
+        high = end(slab, rows + P, shares, step, P, F)
         total += tl.where((i == rows - 1)[:, None], high[None, :], 0.0)
     to = out_ + tl.cast(h, tl.int64) * rows * F.T + at
     tl.store(to, rounded(total, out_.dtype.element_ty), mask=known)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from anyformer.ops.kernels.ends import Shape, folded, longer
+from anyformer.ops.kernels.ends import CHUNK, Shape, folded, longer
 from anyformer.ops.kernels.launch import tiles
 from anyformer.ops.kernels.launch_sums import start
 from anyformer.ops.kernels.tile import View
 
 NUMBERS, ROWS, WARPS = 2048, 128, 4  # of a program, at most
+SHARES = 4  # copies of a table's sums, to which programs add in turn
 
 
 def lengthened(x: Tensor, pad: int, gain: float, top: Tensor | None = None) -> View:
@@ -30,21 +31,36 @@ def lengthened(x: Tensor, pad: int, gain: float, top: Tensor | None = None) -> V
     return View(out, 0, out.stride(0) if heads > 1 else 0, wide)
 
 
+def sums_of(like: list[Tensor], heads: int, pad: int, wide: int, room: int) -> list[Tensor]:
+    """Room for sums of a bias and of tables of vectors, (S, H, pad + rows + pad, 1 or wide), all 0.
+
+    S shares where so many bytes are room for them; rows are made up to whole chunks.
+    """
+    # of a table that isn't there one chunk, so that all begin where sixteen bytes do
+    long = [t.shape[1] + 2 * pad if t.numel() else 1 for t in like]
+    rows = [-(-n // CHUNK.value) * CHUNK.value for n in long]
+    widths = [1, *(wide for _ in like[1:])]
+    counts = [heads * n * w for n, w in zip(rows, widths, strict=True)]
+    shares = max(1, min(SHARES, room // (4 * max(counts))))
+    zeros = like[0].new_zeros(shares * sum(counts), dtype=torch.float32)
+    parts = zeros.split([shares * n for n in counts])
+    return [x.view(shares, heads, -1, w) for x, w in zip(parts, widths, strict=True)]
+
+
 def fold(slab: Tensor, like: Tensor, pad: int) -> Tensor:
-    """The gradient of a table (H or 1, R, T) from its sums (S, H, pad + R + pad, T)."""
+    """The gradient of a bias (H, R) or a table (H or 1, R, T) from its sums, as of sums_of."""
     out = torch.empty_like(like)
     if not like.numel():
         return out
-    wide = slab.shape[-1]
-    heads, rows = len(like), slab.shape[2] - 2 * pad
+    heads, rows, *wide = like.shape
     if heads < slab.shape[1]:
         slab = slab.sum((0, 1), keepdim=True)
-    shape = _shape(wide)
+    shape = _shape(*(wide or [1]), slab.shape[-1])
     start(folded, (tiles(rows, shape.N), heads), WARPS, slab, out, len(slab), rows, pad, shape)
     return out
 
 
-def _shape(wide: int) -> Shape:
-    """What kernels are compiled for where rows have so many numbers."""
+def _shape(wide: int, sums: int = 1) -> Shape:
+    """What kernels are compiled for where rows have so many numbers, and those of sums."""
     block = 1 << (wide - 1).bit_length()
-    return Shape(T=wide, N=min(ROWS, NUMBERS // block), BT=block)
+    return Shape(T=wide, W=sums, N=min(ROWS, NUMBERS // block), BT=block)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from anyformer.ops.kernels.ends import CHUNK
 from anyformer.ops.kernels.launch import Size, Work, start, tiles, view
-from anyformer.ops.kernels.launch_ends import fold, lengthened
+from anyformer.ops.kernels.launch_ends import fold, lengthened, sums_of
 from anyformer.ops.kernels.launch_shelf import prepare
 from anyformer.ops.kernels.shelf import NUMBERS
 from anyformer.ops.kernels.shelved import Given, shelved
@@ -22,7 +23,7 @@ SIZES = {
     "shelved_queries": {1: Size(64, 64, 4, 2), 2: Size(64, 64, 4, 1)},
     "shelved_keys": {1: Size(64, 64, 4, 2), 2: Size(64, 64, 4, 1)},
 }
-SHARES, ROOM = 4, 64 << 20  # copies of a table's sums, and bytes: programs add to one in turn
+ROOM = 64 << 20  # bytes of sums by row of a table
 
 
 def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
@@ -48,7 +49,10 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
     form, site = _compiled(work, size)
     dq, dk, dv = (torch.empty_like(x) for x in (q, work.k, work.v))
     other = tuple(map(view, work.other)) or (view(grad),) * 3
-    by_query, slabs = tiles(site.queries, size.m), _slabs(work, site.pad)
+    by_query, slabs = (
+        tiles(site.queries, size.m),
+        sums_of(work.tables, q.shape[1], site.pad, form.BD, ROOM),
+    )
     told = q.new_empty(*q.shape[:2], by_query * size.m, TOLD.value)
     grads = (view(grad), view(out), view(lse[..., None]), view(told))
     given, pair = _given(work, site.pad), (view(work.k), view(work.v))
@@ -76,9 +80,13 @@ def _size(work: Work, kernel: str) -> Size:
 
 
 def _compiled(work: Work, size: Size) -> tuple[Form, Site]:
-    """What a kernel is compiled for, and its numbers: here tables are longer by a tile's reach."""
+    """What a kernel is compiled for, and its numbers: here tables are longer by a tile's reach.
+
+    And by so many rows that those of a tile begin a chunk of sums.
+    """
     form = work.form(size)._replace(full=work.q.shape[2] % size.m == 0)
-    return form, work.site()._replace(pad=size.m + size.n)
+    reach, first = size.m + size.n, work.facts.low + work.facts.start - 1
+    return form, work.site()._replace(pad=reach + (first - reach) % CHUNK.value)
 
 
 def _given(work: Work, pad: int) -> Given:
@@ -97,15 +105,3 @@ def _given(work: Work, pad: int) -> Given:
         prepare()
     bias = lengthened(bias[..., None], pad, unit, top)
     return Given(bias, query, back, key, keep, scratch)
-
-
-def _slabs(work: Work, pad: int) -> list[Tensor]:
-    """Sums by distance of each table (S, H, pad + rows + pad, T), all 0."""
-    heads = work.q.shape[1]
-    wide = [1, *(t.shape[-1] for t in work.tables[1:])]
-    rows = [t.shape[1] + 2 * pad if t.numel() else 1 for t in work.tables]
-    counts = [heads * n * w for n, w in zip(rows, wide, strict=True)]
-    shares = max(1, min(SHARES, ROOM // (4 * max(counts))))
-    zeros = work.q.new_zeros(shares * sum(counts), dtype=torch.float32)
-    parts = zeros.split([shares * n for n in counts])
-    return [x.view(shares, heads, -1, w) for x, w in zip(parts, wide, strict=True)]

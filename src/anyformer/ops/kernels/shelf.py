@@ -25,8 +25,15 @@ NUMBERS = tl.constexpr(9216)  # of a shelf
 PAD = tl.constexpr(8)  # numbers between rows
 MOST = tl.constexpr(65504.0)  # the largest number of float16
 ROOM = tl.constexpr(f"{{ .shared .align 1024 .b8 shelf[{2 * NUMBERS.value}]; mov.u32 $0, shelf; }}")
-LAY = tl.constexpr(
+TWO_LAID = tl.constexpr(
     "{ .reg .b32 two; cvt.rn.satfinite.f16x2.f32 two, $5, $4; st.shared.b32 [$2], two;"
+    " mov.b32 $0, 0; mov.b32 $1, 0; }"
+)
+EIGHT_LAID = tl.constexpr(  # of four squares of 8 by 8 numbers, for a warp; two numbers of a thread in each
+    "{ .reg .b32 a, b, c, d; cvt.rn.satfinite.f16x2.f32 a, $11, $10;"
+    " cvt.rn.satfinite.f16x2.f32 b, $13, $12; cvt.rn.satfinite.f16x2.f32 c, $15, $14;"
+    " cvt.rn.satfinite.f16x2.f32 d, $17, $16;"
+    " stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$2], {a, b, c, d};"
     " mov.b32 $0, 0; mov.b32 $1, 0; }"
 )
 EACH = tl.constexpr(  # of two numbers of 16 bits; they may begin at an odd place
@@ -90,16 +97,56 @@ def reached(on, at):
 
 
 @triton.jit
-def lay(on, at, value):
-    """Put a tile of float32 down at its places, rounded to float16; two at even places at once."""
+def squares(on, X: tl.constexpr, SLOT: tl.constexpr):
+    """Where a block's squares of 8 by 8 numbers begin, of a tile with a query or key in a row.
+
+    As products lie, with 16 rows of 64 a warp: of those and 16 columns a warp has four squares, and
+    each thread tells where one row of a square, which is a row of the table, begins.
+    """
+    a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
+    FIRST: tl.constexpr = SLOT * X * (X + PAD)
     if INTERPRETED:
-        tl.store(
-            reached(on, at),
-            tl.minimum(tl.maximum(value, -MOST), MOST).to(tl.float16).to(tl.float32),
-        )
+        found = reached(on, places(a, b, 1, X + PAD, FIRST))
+    else:
+        tl.static_assert(X == 64)
+        row = (a & 4) * 2 + (a & 1) * 4 + (b & 6) // 2  # of a square's sixteen, by the thread
+        own = row * (X + PAD) + (a & -16) + (a & 2) * 4 + FIRST
+        found = reached(on, (own, (b & -16) * (X + PAD) + (a & 0)))
+    return found
+
+
+@triton.jit
+def least_of(value):
+    """Rounded as a GPU rounds numbers on their way to float16."""
+    return tl.minimum(tl.maximum(value, -MOST), MOST).to(tl.float16).to(tl.float32)
+
+
+@triton.jit
+def lay(on, value, X: tl.constexpr, SLOT: tl.constexpr):
+    """Put a block down, a row of the table in a row, rounded from float32 to float16."""
+    at = reached(on, straight(X, SLOT))
+    if INTERPRETED:
+        tl.store(at, least_of(value))
     else:
         tl.inline_asm_elementwise(
-            LAY, "=r,=r,r,r,f,f", [reached(on, at), value], dtype=tl.int32, is_pure=False, pack=2
+            TWO_LAID, "=r,=r,r,r,f,f", [at, value], dtype=tl.int32, is_pure=False, pack=2
+        )
+
+
+@triton.jit
+def lay_turned(on, value, X: tl.constexpr, SLOT: tl.constexpr):
+    """The same, a query or key in a row of the tile."""
+    at = squares(on, X, SLOT)
+    if INTERPRETED:
+        tl.store(at, least_of(value))
+    else:
+        tl.inline_asm_elementwise(
+            EIGHT_LAID,
+            "=r,=r,r,r,r,r,r,r,r,r,f,f,f,f,f,f,f,f",
+            [at, value],
+            dtype=tl.int8,
+            is_pure=False,
+            pack=8,
         )
 
 
@@ -147,20 +194,11 @@ def straight(X: tl.constexpr, SLOT: tl.constexpr):
 
 @triton.jit
 def take_turned(on, like, X: tl.constexpr, SLOT: tl.constexpr):
-    """A block the other way round, a query or key in a row, for a tile that lies as `like` does.
-
-    As products lie, with 16 rows of 64 a warp: of those and 16 columns a warp takes four squares at
-    once, each thread telling where one row of a square begins.
-    """
-    a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
-    FIRST: tl.constexpr = SLOT * X * (X + PAD)
+    """A block as it was laid, a query or key in a row, for a tile that lies as `like` does."""
+    at = squares(on, X, SLOT)
     if INTERPRETED:
-        found = tl.load(reached(on, places(a, b, 1, X + PAD, FIRST))).to(like.dtype)
+        found = tl.load(at).to(like.dtype)
     else:
-        tl.static_assert(X == 64)
-        row = (a & 4) * 2 + (a & 1) * 4 + (b & 6) // 2  # of a square's sixteen, by the thread
-        own = row * (X + PAD) + (a & -16) + (a & 2) * 4 + FIRST
-        at = reached(on, (own, (b & -16) * (X + PAD) + (a & 0)))
         found = tl.inline_asm_elementwise(
             EIGHT_TURNED,
             "=r,=r,=r,=r,r,r,r,r,r,r,r,r,r,r,r,r",
@@ -193,7 +231,7 @@ def move(on, X: tl.constexpr, TURNED: tl.constexpr):
     """The block that the next tile reads again changes its slot, 8 numbers of a row at a time.
 
     Later keys are further on: the upper block becomes the lower one. Later queries, in tiles that
-    are turned, are further back. Each of four warps moves the rows that it lays.
+    are turned, are further back. Each of four warps moves what it lays: 16 columns.
     """
     if INTERPRETED:
         block = tl.load(reached(on, straight(X, 0 if TURNED else 1)))
@@ -201,8 +239,8 @@ def move(on, X: tl.constexpr, TURNED: tl.constexpr):
     else:
         tl.static_assert(X == 64)
         i = tl.arange(0, X * X // 8)
-        row = (i // 32) % 4 * 16 + i // 128 * 4 + i % 32 // 8
-        at = on + row * (2 * (X + PAD)) + i % 8 * 16
+        row = i // 128 * 16 + i % 32 // 16 * 8 + i % 8
+        at = on + row * (2 * (X + PAD)) + i // 32 % 4 * 32 + i // 8 % 2 * 16
         ASM: tl.constexpr = UP if TURNED else DOWN
         tl.inline_asm_elementwise(ASM, "=r,r", [at], dtype=tl.int32, is_pure=False, pack=1)
 
@@ -212,19 +250,22 @@ def begin(on, by, X: tl.constexpr, TURNED: tl.constexpr, CUT: tl.constexpr):
     """Lay the first block of all, where move finds it; cut: 0 where no score takes a number."""
     if CUT:
         a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
-        by = tl.where(a < b if TURNED else a + b >= X - 1, by, 0.0)
+        by = tl.where(b < a if TURNED else a + b >= X - 1, by, 0.0)
     wait(False)
-    lay(on, straight(X, 0 if TURNED else 1), by)
+    lay_turned(on, by, X, 0 if TURNED else 1)
 
 
 @triton.jit
-def handed(on, by, like, X: tl.constexpr, TURNED: tl.constexpr):
-    """What a tile's own side brings to it; by: products with it of the block that is new."""
-    wait(False)
+def handed(on, by, like, X: tl.constexpr, TURNED: tl.constexpr, ALONE: tl.constexpr):
+    """What a tile's own side brings to it; by: products with it of the block that is new.
+
+    A warp takes what it has laid itself; alone: nobody else reads that either, as gradients do.
+    """
+    wait(ALONE)
     move(on, X, TURNED)
     wait(True)
-    lay(on, straight(X, 0 if TURNED else 1), by)
-    wait(False)
+    lay_turned(on, by, X, 0 if TURNED else 1)
+    wait(True)
     return take(on, askew(X, TURNED, True), like)
 
 
@@ -257,7 +298,7 @@ def left_over(on, x, X: tl.constexpr, TURNED: tl.constexpr):
 def across(on, low, high, like, X: tl.constexpr, TURNED: tl.constexpr):
     """What the other side brings to a tile, by products of two blocks of rows with it."""
     wait(False)
-    lay(on, straight(X, 0), low)
-    lay(on, straight(X, 1), high)
+    lay(on, low, X, 0)
+    lay(on, high, X, 1)
     wait(False)
     return take(on, askew(X, TURNED, False), like)

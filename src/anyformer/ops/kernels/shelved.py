@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from anyformer.ops.kernels.fetch import next_blocks, next_pair
 from anyformer.ops.kernels.forward import finish
 from anyformer.ops.kernels.shelf import across, begin, handed, shelf
 from anyformer.ops.kernels.tile import (
@@ -110,10 +111,10 @@ def pair_of(k_, v_, at, site, F: tl.constexpr, NEAR: tl.constexpr):
 
 @triton.jit
 def products(q, some, bias, h, row, F: tl.constexpr):
-    """A block of rows by queries, with the bias of those rows, (N, M)."""
-    by = dot(some, tl.trans(q))
+    """Queries by a block of rows, with the bias of those rows, (M, N)."""
+    by = dot(q, tl.trans(some))
     if F.bias:
-        by += tl.load(of_head(bias, h) + row + tl.arange(0, F.N)[:, None])
+        by += tl.load(of_head(bias, h) + row + tl.arange(0, F.N))[None, :]
     return by
 
 
@@ -161,6 +162,18 @@ def blocks(given, h, row, F: tl.constexpr):
 
 
 @triton.jit
+def next_tile(k_, v_, given, spot, row, site, F: tl.constexpr):
+    """Ask for what the next near tile of keys reads, where loads are not pipelined.
+
+    spot: batch row, query head and first key of this tile; row: of tables, the first one.
+    """
+    b, h, p0 = spot
+    if F.stages[1] == 1:
+        next_pair(k_, v_, (b, h // site.group, p0 + F.N), site.keys, F.N)
+        next_blocks(given, h, row + 2 * F.N, site, F)
+
+
+@triton.jit
 def key_part(s, k, some, given, on, h, row, F: tl.constexpr):
     """Scores of a near tile with what keys bring; some: the lower block of rows."""
     if F.key:
@@ -172,7 +185,7 @@ def key_part(s, k, some, given, on, h, row, F: tl.constexpr):
 
 @triton.jit
 def query_part(q, some, given, h, row, F: tl.constexpr):
-    """What queries bring by some rows that are new, (N, M); 0 where they bring nothing.
+    """What queries bring by some rows that are new, (M, N); 0 where they bring nothing.
 
     The tile before was that of earlier keys.
     """
@@ -180,10 +193,10 @@ def query_part(q, some, given, h, row, F: tl.constexpr):
 
 
 @triton.jit
-def query_score(s, by, on, F: tl.constexpr):
-    """Scores of a near tile with what queries bring."""
+def query_score(s, by, on, F: tl.constexpr, ALONE: tl.constexpr):
+    """Scores of a near tile with what queries bring; alone: as of shelf.handed."""
     if F.query:
-        s += handed(on, by, s, F.N, False)
+        s += handed(on, by, s, F.N, False, ALONE)
     return s
 
 
@@ -234,25 +247,23 @@ def softer(state, s, v, site):
 
 
 @triton.jit
-def near(queries, pair, state, given, shelves, at, span, site, F: tl.constexpr):
-    """The state behind tiles within the tables' reach; at: batch row, head and first query.
-
-    queries: as they were read, and held.
-    """
+def near(own, pair, state, given, shelves, at, span, site, F: tl.constexpr):
+    """The state behind tiles within the tables' reach; at: batch row, head and first query."""
     k_, v_ = pair
-    q, own = queries
     on, other = shelves
     b, h, first = at
     keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
-    open_shelf(q, given, on, h, row_of(least(first, span[0] * F.N, site, F), site, F), F, False)
+    row = row_of(least(first, span[0] * F.N, site, F), site, F)
+    open_shelf(own, given, on, h, row, F, False)
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         p0 = t * F.N
         k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F, True)
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
-        s, by = dot(own, tl.trans(k)), query_part(q, some[0], given, h, row, F)
-        s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F)
+        next_tile(k_, v_, given, (b, h, p0), row, site, F)
+        s, by = dot(own, tl.trans(k)), query_part(own, some[0], given, h, row, F)
+        s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F, True)
         s = key_part(s, k, some[1], given, other, h, row, F)
         state = softer(state, s, v, site)
     if not (F.left or F.right):
@@ -300,7 +311,7 @@ def shelved(q_, k_, v_, outs, lse_, given, site, F: tl.constexpr):
     for side in tl.static_range(3):  # beyond the low end, between, beyond the high end
         span, at = (bounds[side], bounds[side + 1]), (b, h, first)
         if side == 1:
-            state = near((q, own), (k_, v_), state, given, shelves, at, span, site, F)
+            state = near(own, (k_, v_), state, given, shelves, at, span, site, F)
         elif (side == 0 and F.left) or (side == 2 and F.right):
             state = beyond(own, (k_, v_), state, given, at, span, site, F, side)
     acc, top, total = state

@@ -13,11 +13,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from anyformer.ops.kernels.fetch import next_blocks, next_pair
 from anyformer.ops.kernels.keys import query_range
 from anyformer.ops.kernels.merge import early
 from anyformer.ops.kernels.shelf import across, begin, handed, left_over, shelf, swapped
-from anyformer.ops.kernels.shelved import block, far_score, last, products, row_of, seen, some_rows
-from anyformer.ops.kernels.shelved_queries import DELTA, LSE, TOLD, UNIT, learned
+from anyformer.ops.kernels.shelved import block, far_score, last, of_head, row_of, seen, some_rows
+from anyformer.ops.kernels.shelved_queries import DELTA, LSE, TOLD, UNIT, add_row, learned
 from anyformer.ops.kernels.tile import LOG2E, dot, lasts, least, place, plus, put, rows
 
 
@@ -44,19 +45,28 @@ def less(s, told, off):
 
 
 @triton.jit
+def products_by_row(q, some, bias, h, row, F: tl.constexpr):
+    """A block of rows by queries, with the bias of those rows, (N, M)."""
+    by = dot(some, tl.trans(q))
+    if F.bias:
+        by += tl.load(of_head(bias, h) + row + tl.arange(0, F.N)[:, None])
+    return by
+
+
+@triton.jit
 def near_score(s, q, k, some, given, shelves, h, row, F: tl.constexpr):
     """The scores of a tile within the tables' reach, (N, M), with what tables bring.
 
     some: the lower blocks of rows for queries and for keys.
     """
     if F.query:
-        low = products(q, some[0], given.bias, h, row, F)
+        low = products_by_row(q, some[0], given.bias, h, row, F)
         more = block(given.query, h, row + F.N, F)
-        high = products(q, more, given.bias, h, row + F.N, F)
+        high = products_by_row(q, more, given.bias, h, row + F.N, F)
         s += across(shelves[0], low, high, s, F.N, True)
     if F.key:
-        by = dot(some[1], tl.trans(k))
-        s += handed(shelves[1], by, s, F.N, True)
+        by = dot(k, tl.trans(some[1]))
+        s += handed(shelves[1], by, s, F.N, True, False)
     return s
 
 
@@ -72,6 +82,18 @@ def asked(q_, grads, at, site, F: tl.constexpr, NEAR: tl.constexpr):
     m, c = tl.arange(0, F.M)[:, None], tl.arange(0, 32)[None, :]
     at = place(grads[3], b, h, first) + (m * TOLD + c)
     return q, grad, tl.load(at, mask=(m >= 0) & (c < TOLD), other=0.0)
+
+
+@triton.jit
+def next_tile(q_, grads, given, spot, row, site, F: tl.constexpr):
+    """Ask for what the next near tile of queries reads, where loads are not pipelined.
+
+    spot: batch row, head and first query of this tile; row: of tables, the first one.
+    """
+    b, h, m0 = spot
+    if F.stages[1] == 1:
+        next_pair(q_, grads[0], (b, h, m0 + F.M), site.queries, F.M)
+        next_blocks(given, h, tl.maximum(row - F.N, 0), site, F)
 
 
 @triton.jit
@@ -109,7 +131,7 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
     keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
     if F.key:
         row = row_of(least(span[0] * F.M, first, site, F), site, F) + F.N
-        begin(shelves[1], dot(block(given.key, h, row, F), tl.trans(k)), F.N, True, True)
+        begin(shelves[1], dot(k, tl.trans(block(given.key, h, row, F))), F.N, True, True)
     off = taken(k.dtype, F)
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         m0 = t * F.M
@@ -118,6 +140,7 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
         row = row_of(far, site, F)
         some = block(given.query, h, row, F) if F.query else 0
         some = some, block(given.key, h, row, F) if F.key else 0
+        next_tile(q_, grads, given, (b, h, m0), row, site, F)
         s = less(dot(k, tl.trans(q)), told, off[0])
         s = seen(s, far, first, keep, site, F, True, True)
         s = near_score(s, q, k, some, given, shelves, h, row, F)
@@ -160,8 +183,8 @@ def beyond(parts, pair, sums, given, at, span, site, F: tl.constexpr, SIDE: tl.c
     if F.key:
         row = site.pad if SIDE == 0 else site.pad + site.high - site.low
         dk += whole[:, None] * last(given.key, h, SIDE, site, F)[None, :]
-        d, met = tl.arange(0, F.BD), tl.sum(whole[:, None] * k.to(tl.float32), 0)
-        tl.atomic_add(place(slab_, share, h, row) + d, met, mask=d < F.T, sem="relaxed")
+        met = tl.sum(whole[:, None] * k.to(tl.float32), 0)
+        add_row(place(slab_, share, h, 0), row, met, F.BD)
     return dk, dv
 
 
@@ -169,7 +192,7 @@ def beyond(parts, pair, sums, given, at, span, site, F: tl.constexpr, SIDE: tl.c
 def shelved_keys(q_, pair, grads, made, sums, given, site, F: tl.constexpr):
     """made: dk and dv; grads: grad, out, lse, what is told, the library's dk and dv.
 
-    sums: of keys' rows, a slab (S, H, pad + R + pad, T), and how many shares it has.
+    sums: of keys' rows, a slab (S, H, pad + R + pad, BD), and how many shares it has.
     """
     k_, v_ = pair
     dk_, dv_ = made

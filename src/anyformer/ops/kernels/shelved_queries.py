@@ -14,6 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from anyformer.ops.kernels.ends import sum_places
 from anyformer.ops.kernels.merge import late
 from anyformer.ops.kernels.shelf import left_over, places, shelf, swapped
 from anyformer.ops.kernels.shelved import (
@@ -23,6 +24,7 @@ from anyformer.ops.kernels.shelved import (
     held,
     key_part,
     last,
+    next_tile,
     open_shelf,
     own_shelf,
     pair_of,
@@ -48,8 +50,9 @@ from anyformer.ops.kernels.tile import (
 # What the kernel of keys is told of a row, in channels of 16 bits: where its parts end, and all.
 LSE, DELTA, TOLD = tl.constexpr(3), tl.constexpr(6), tl.constexpr(8)
 UNIT, MOST = tl.constexpr(64.0), tl.constexpr(6e4)  # of the first: float16 reaches further so
-PAIR = tl.constexpr(
-    "red.relaxed.gpu.global.add.v2.f32 [$2], {$4, $5}; mov.b32 $0, 0; mov.b32 $1, 0;"
+FOUR = tl.constexpr(
+    "red.relaxed.gpu.global.add.v4.f32 [$4], {$8, $9, $10, $11};"
+    " mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0;"
 )
 FIRST = tl.constexpr(  # where the column is 0; compilers see which numbers are never in that
     "{ .reg .pred p, q; setp.eq.s32 p, $3, 0; setp.eq.and.s32 q, $4, 0, p;"
@@ -59,21 +62,28 @@ ONES = tl.constexpr(32)  # columns of ones: sums of 16 come out wrong by Triton 
 
 
 @triton.jit
-def add(at, value, SIZE: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr):
-    """Add rows (SIZE, BLOCK) to those that lie close at an address.
-
-    Two numbers at once, as a product leaves them in a thread: Triton has four, but sends them
-    through shared memory for that.
-    """
-    n, d = tl.arange(0, SIZE)[:, None], tl.arange(0, BLOCK)[None, :]
-    if INTERPRETED or WIDE != BLOCK:
-        tl.atomic_add(at + (n * WIDE + d), value, mask=(n >= 0) & (d < WIDE), sem="relaxed")
+def add(at, value, SIZE: tl.constexpr, WIDE: tl.constexpr):
+    """Add rows (SIZE, WIDE) to sums at an address, which lie as a product's numbers in threads."""
+    own, more = sum_places(tl.arange(0, SIZE)[:, None], tl.arange(0, WIDE)[None, :], WIDE)
+    if INTERPRETED:
+        tl.atomic_add(at + (own + more), value, sem="relaxed")
     else:
-        own, more = places(n, d, WIDE, 1, 0)
         to = (at + own).to(tl.int64) + more.to(tl.int64) * 4
         tl.inline_asm_elementwise(
-            PAIR, "=r,=r,l,l,f,f", [to, value], dtype=tl.int32, is_pure=False, pack=2
+            FOUR,
+            "=r,=r,=r,=r,l,l,l,l,f,f,f,f",
+            [to, value],
+            dtype=tl.int32,
+            is_pure=False,
+            pack=4,
         )
+
+
+@triton.jit
+def add_row(at, row, value, WIDE: tl.constexpr):
+    """Add one row (WIDE,) to the sums that begin at an address."""
+    own, more = sum_places(row, tl.arange(0, WIDE), WIDE)
+    tl.atomic_add(at + (own + more), value, sem="relaxed")
 
 
 @triton.jit
@@ -93,7 +103,7 @@ def add_first(at, value, SIZE: tl.constexpr, BLOCK: tl.constexpr):
 @triton.jit
 def learned(at, by, x, F: tl.constexpr):
     """Add what a block of rows has in all; by: gradients by row (N, N) of x (N, BD)."""
-    add(at, dot(by, x), F.N, F.T, F.BD)
+    add(at, dot(by, x), F.N, F.BD)
 
 
 @triton.jit
@@ -108,7 +118,7 @@ def given_back(acc, by, some, q, slabs, spot, F: tl.constexpr):
     if F.bias:
         ones = tl.full((F.M, ONES), 1.0, tl.float32).to(turned.dtype)
         add_first(place(slabs[0], share, h, row), dot(turned, ones), F.N, ONES)
-    add(place(slabs[1], share, h, row), dot(turned, q), F.N, F.T, F.BD)
+    learned(place(slabs[1], share, h, row), turned, q, F)
     return acc
 
 
@@ -172,15 +182,16 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
     b, h, first, share = at
     keep = given.keep.at + tl.cast(b, tl.int64) * given.keep.b
     row = row_of(least(first, span[0] * F.N, site, F), site, F)
-    open_shelf(q, given, on, h, row, F, True)
+    open_shelf(own, given, on, h, row, F, True)
     for t in tl.range(span[0], span[1], num_stages=F.stages[1]):
         p0 = t * F.N
         k, v = pair_of(k_, v_, (b, h // site.group, p0), site, F, True)
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
-        s, by = dot(own, tl.trans(k)), query_part(q, some[0], given, h, row, F)
-        s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F)
+        next_tile(k_, v_, given, (b, h, p0), row, site, F)
+        s, by = dot(own, tl.trans(k)), query_part(own, some[0], given, h, row, F)
+        s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F, False)
         s = key_part(s, k, some[1], given, other, h, row, F)
         steep = score_grad(s, stats, v, site).to(k.dtype)
         old = taken(given, h, row, F)
@@ -217,8 +228,8 @@ def beyond(acc, mine, pair, given, at, span, site, F: tl.constexpr, SIDE: tl.con
     row = site.pad if SIDE == 0 else site.pad + site.high - site.low
     if F.query:
         acc += whole[:, None] * last(given.query, h, SIDE, site, F)[None, :]
-        d, met = tl.arange(0, F.BD), tl.sum(whole[:, None] * q.to(tl.float32), 0)
-        tl.atomic_add(place(slabs[1], share, h, row) + d, met, mask=d < F.T, sem="relaxed")
+        met = tl.sum(whole[:, None] * q.to(tl.float32), 0)
+        add_row(place(slabs[1], share, h, 0), row, met, F.BD)
     if F.bias:
         tl.atomic_add(place(slabs[0], share, h, row), tl.sum(whole, 0), sem="relaxed")
     return acc
@@ -228,7 +239,7 @@ def beyond(acc, mine, pair, given, at, span, site, F: tl.constexpr, SIDE: tl.con
 def shelved_queries(q_, pair, grads, dq_, sums, given, site, F: tl.constexpr):
     """grads: grad, out, lse, what keys are told (B, H, Q, TOLD), and the library's dq.
 
-    sums: slabs (S, H, pad + R + pad, T), and how many shares, S: programs that run together add to
+    sums: slabs (S, H, pad + R + pad, BD), and how many shares, S: programs that run together add to
     shares of their own.
     """
     first, bh = turn(F), tl.program_id(1)
