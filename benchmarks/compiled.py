@@ -49,6 +49,9 @@ ROOM, LEAST, FILE, WARPS = 228 << 10, 1 << 10, 65536, 64
 LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)(.*)")
 
 
+SILENT = ("ST", "RED.", "BAR", "BRA", "LDGSTS", "CCTL")  # what writes no register begins so
+
+
 class Driver:
     """Stands for a GPU of capability 9.0, which kernels are compiled for."""
 
@@ -130,15 +133,34 @@ def turns(sass: str) -> tuple[list[Line], list[tuple[int, int]]]:
     return lines, ends
 
 
-def written(name: str, rest: str) -> range:
-    """The registers that an instruction writes."""
-    first = re.match(r"\s+R(\d+)\b", rest)
-    if not first or name.startswith(("ST", "RED", "BAR", "BRA")):
+def written(name: str, rest: str, bank: str = "R") -> range:
+    """The registers that an instruction writes; bank: R, or UR for those that all threads share."""
+    first = re.match(rf"\s+(?:U?P\w+,\s+)?{bank}(\d+)\b", rest)
+    if not first or name.startswith(SILENT):
         return range(0)
     product = re.match(r"HGMMA\.64x(\d+)", name)
     wide = int(product[1]) // 2 if product else 4 if ".128" in name or name.endswith(".4") else 0
     wide = wide or (2 if ".64" in name or "WIDE" in name or name == "CS2R" else 1)
-    return range(int(first[1]), int(first[1]) + wide)
+    return range(int(first[1]), int(first[1]) + (wide if not name.startswith("HMMA") else 4))
+
+
+def unset(sass: str) -> list[str]:
+    """Registers that are read and that no instruction before has written.
+
+    ptxas 12.8 lost what a register is to hold, so that products read values from elsewhere. Not
+    counted are products' descriptors, which are named by the first of four where two are read,
+    registers of which a part is written, and what is put away because there is no room.
+    """
+    seen, found = {"RZ", "URZ"}, []
+    for at, name, rest in LINE.findall(sass):
+        text = rest.split(";")[0].replace(".reuse", "")
+        new = [f"{bank}{i}" for bank in ("R", "UR") for i in written(name, text, bank)]
+        named = re.findall(r"\bU?R\d+", re.sub(r"gdesc\[UR\d+\]", "", text))
+        read = named[1:] if new and named[:1] == new[:1] else named
+        parts = new if name.startswith(("PRMT", "LOP3")) else read if name == "STL" else []
+        found += [f"{x} of {name} at 0x{at}" for x in read if x not in seen and x not in parts]
+        seen.update(new, read)
+    return found
 
 
 def lost(sass: str) -> list[str]:
@@ -237,7 +259,9 @@ def compiled(settings: Settings) -> None:
                     run(*given).backward(torch.randn_like(given[0]))
                     for kernel in found:
                         table.rows += rows_of(one.name, kernel)
-                        gone = lost(disassembled(kernel.code)[1])
-                        table.notes += [f"{one.name}, {kernel.name}: lost {x}" for x in gone]
+                        sass = disassembled(kernel.code)[1]
+                        told = [f"lost {x}" for x in lost(sass)]
+                        told += [f"never written: {x}" for x in unset(sass)]
+                        table.notes += [f"{one.name}, {kernel.name}: {x}" for x in told]
     table.notes.append("instructions are those of one warp for one turn of a loop")
     table.show(settings, "sm90_compiled")

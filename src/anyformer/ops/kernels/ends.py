@@ -20,10 +20,11 @@ CHUNK = tl.constexpr(16)  # rows of sums that lie together
 
 
 class Shape(NamedTuple):
-    """What a kernel is compiled for: T, W, N, and the power of two that holds T."""
+    """What a kernel is compiled for: T, W, S, N, and the power of two that holds T."""
 
     T: int
     W: int
+    S: int
     N: int
     BT: int
 
@@ -36,15 +37,19 @@ def sum_places(n, d, W: tl.constexpr):
 
 
 @triton.jit
-def sums(i, slab, known, F: tl.constexpr):
-    """What a slab has in rows i, (len(i), BT); known: which of them there are."""
+def sums(i, slab, known, step, F: tl.constexpr):
+    """What all shares have in rows i, (len(i), BT); known: which of them there are."""
+    SHARES: tl.constexpr = F.S
     n, d = i[:, None], tl.arange(0, F.BT)[None, :]
     if F.W == 1:
         at = n + d
     else:
         own, more = sum_places(n, d, F.W)
         at = own + more
-    return tl.load(slab + at, mask=known, other=0.0)
+    total = tl.load(slab + at, mask=known, other=0.0)
+    for s in tl.static_range(1, SHARES):  # all are asked for before the first is waited for
+        total += tl.load(slab + s * step + at, mask=known, other=0.0)
+    return total
 
 
 @triton.jit
@@ -79,33 +84,31 @@ def longer(table, top, out_, gain, rows, P, F: tl.constexpr, TOP: tl.constexpr):
 
 
 @triton.jit
-def end(slab, first, shares, step, P, F: tl.constexpr):
+def end(slab, first, step, P, F: tl.constexpr):
     """What all shares have in P rows from the first on, (BT,)."""
-    total = tl.full((F.N, F.BT), 0.0, tl.float32)
-    for n in range(0, P, F.N):
-        i = n + tl.arange(0, F.N)
+    ROWS: tl.constexpr = 4 * F.N  # at once: one program does all
+    found = tl.full((F.BT,), 0.0, tl.float32)
+    for n in range(0, P, ROWS):
+        i = n + tl.arange(0, ROWS)
         _, known = columns(i, F.T, F.BT, P)
-        for s in range(0, shares):
-            total += sums(first + i, slab + s * step, known, F)
-    return tl.sum(total, 0)
+        found += tl.sum(sums(first + i, slab, known, step, F), 0)
+    return found
 
 
 @triton.jit
-def folded(slab_, out_, shares, rows, P, F: tl.constexpr):
+def folded(slab_, out_, rows, P, F: tl.constexpr):
     """(S, H, P + R + P, W) -> (H, R, T): rows beyond an end belong to the row there."""
     part, h = tl.program_id(0), tl.program_id(1)
     i = part * F.N + tl.arange(0, F.N)
     each = tl.cast((rows + 2 * P + CHUNK - 1) // CHUNK * CHUNK, tl.int64) * F.W
     slab, step = slab_ + h * each, tl.num_programs(1) * each
     at, known = columns(i, F.T, F.BT, rows)
-    total = tl.full((F.N, F.BT), 0.0, tl.float32)
-    for s in range(0, shares):
-        total += sums(P + i, slab + s * step, known, F)
+    total = sums(P + i, slab, known, step, F)
     if part == 0:
-        low = end(slab, 0, shares, step, P, F)
+        low = end(slab, 0, step, P, F)
         total += tl.where((i == 0)[:, None], low[None, :], 0.0)
     if part == tl.num_programs(0) - 1:
-        high = end(slab, rows + P, shares, step, P, F)
+        high = end(slab, rows + P, step, P, F)
         total += tl.where((i == rows - 1)[:, None], high[None, :], 0.0)
     to = out_ + tl.cast(h, tl.int64) * rows * F.T + at
     tl.store(to, rounded(total, out_.dtype.element_ty), mask=known)

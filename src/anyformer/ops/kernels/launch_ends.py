@@ -55,12 +55,12 @@ def fold(slab: Tensor, like: Tensor, pad: int) -> Tensor:
     heads, rows, *wide = like.shape
     if heads < slab.shape[1]:
         slab = slab.sum((0, 1), keepdim=True)
-    shape = _shape(*(wide or [1]), slab.shape[-1])
-    start(folded, (tiles(rows, shape.N), heads), WARPS, slab, out, len(slab), rows, pad, shape)
+    shape = _shape(*(wide or [1]), slab.shape[-1], len(slab))
+    start(folded, (tiles(rows, shape.N), heads), WARPS, slab, out, rows, pad, shape)
     return out
 
 
-def _shape(wide: int, sums: int = 1) -> Shape:
+def _shape(wide: int, sums: int = 1, shares: int = 1) -> Shape:
     """What kernels are compiled for where rows have so many numbers, and those of sums."""
     block = 1 << (wide - 1).bit_length()
-    return Shape(T=wide, W=sums, N=min(ROWS, NUMBERS // block), BT=block)
+    return Shape(T=wide, W=sums, S=shares, N=min(ROWS, NUMBERS // block), BT=block)

@@ -82,9 +82,12 @@ def _size(work: Work, kernel: str) -> Size:
 def _compiled(work: Work, size: Size) -> tuple[Form, Site]:
     """What a kernel is compiled for, and its numbers: here tables are longer by a tile's reach.
 
-    And by so many rows that those of a tile begin a chunk of sums.
+    And by so many rows that those of a tile begin a chunk of sums. Tiles of values are as wide as
+    those of keys: where they weren't, ptxas 12.8 lost where values lie (`benchmarks compiled`).
     """
-    form = work.form(size)._replace(full=work.q.shape[2] % size.m == 0)
+    form = work.form(size)
+    wide = max(form.BD, form.BE)
+    form = form._replace(full=work.q.shape[2] % size.m == 0, BD=wide, BE=wide)
     reach, first = size.m + size.n, work.facts.low + work.facts.start - 1
     return form, work.site()._replace(pad=reach + (first - reach) % CHUNK.value)
 

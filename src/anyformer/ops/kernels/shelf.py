@@ -29,12 +29,14 @@ TWO_LAID = tl.constexpr(
     "{ .reg .b32 two; cvt.rn.satfinite.f16x2.f32 two, $5, $4; st.shared.b32 [$2], two;"
     " mov.b32 $0, 0; mov.b32 $1, 0; }"
 )
-EIGHT_LAID = tl.constexpr(  # of four squares of 8 by 8 numbers, for a warp; two numbers of a thread in each
-    "{ .reg .b32 a, b, c, d; cvt.rn.satfinite.f16x2.f32 a, $11, $10;"
-    " cvt.rn.satfinite.f16x2.f32 b, $13, $12; cvt.rn.satfinite.f16x2.f32 c, $15, $14;"
-    " cvt.rn.satfinite.f16x2.f32 d, $17, $16;"
-    " stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$2], {a, b, c, d};"
-    " mov.b32 $0, 0; mov.b32 $1, 0; }"
+EIGHT_LAID = (
+    tl.constexpr(  # of four squares of 8 by 8 numbers, for a warp; two numbers of a thread in each
+        "{ .reg .b32 a, b, c, d; cvt.rn.satfinite.f16x2.f32 a, $11, $10;"
+        " cvt.rn.satfinite.f16x2.f32 b, $13, $12; cvt.rn.satfinite.f16x2.f32 c, $15, $14;"
+        " cvt.rn.satfinite.f16x2.f32 d, $17, $16;"
+        " stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$2], {a, b, c, d};"
+        " mov.b32 $0, 0; mov.b32 $1, 0; }"
+    )
 )
 EACH = tl.constexpr(  # of two numbers of 16 bits; they may begin at an odd place
     "{ .reg .b16 a, b; mov.b32 {a, b}, $4; st.shared.b16 [$2], a; st.shared.b16 [$3], b;"

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.fetch import next_blocks, next_pair
 from anyformer.ops.kernels.forward import finish
 from anyformer.ops.kernels.shelf import across, begin, handed, shelf
 from anyformer.ops.kernels.tile import (
@@ -162,18 +161,6 @@ def blocks(given, h, row, F: tl.constexpr):
 
 
 @triton.jit
-def next_tile(k_, v_, given, spot, row, site, F: tl.constexpr):
-    """Ask for what the next near tile of keys reads, where loads are not pipelined.
-
-    spot: batch row, query head and first key of this tile; row: of tables, the first one.
-    """
-    b, h, p0 = spot
-    if F.stages[1] == 1:
-        next_pair(k_, v_, (b, h // site.group, p0 + F.N), site.keys, F.N)
-        next_blocks(given, h, row + 2 * F.N, site, F)
-
-
-@triton.jit
 def key_part(s, k, some, given, on, h, row, F: tl.constexpr):
     """Scores of a near tile with what keys bring; some: the lower block of rows."""
     if F.key:
@@ -261,7 +248,6 @@ def near(own, pair, state, given, shelves, at, span, site, F: tl.constexpr):
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
-        next_tile(k_, v_, given, (b, h, p0), row, site, F)
         s, by = dot(own, tl.trans(k)), query_part(own, some[0], given, h, row, F)
         s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F, True)
         s = key_part(s, k, some[1], given, other, h, row, F)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.fetch import next_blocks, next_pair
 from anyformer.ops.kernels.keys import query_range
 from anyformer.ops.kernels.merge import early
 from anyformer.ops.kernels.shelf import across, begin, handed, left_over, shelf, swapped
@@ -85,18 +84,6 @@ def asked(q_, grads, at, site, F: tl.constexpr, NEAR: tl.constexpr):
 
 
 @triton.jit
-def next_tile(q_, grads, given, spot, row, site, F: tl.constexpr):
-    """Ask for what the next near tile of queries reads, where loads are not pipelined.
-
-    spot: batch row, head and first query of this tile; row: of tables, the first one.
-    """
-    b, h, m0 = spot
-    if F.stages[1] == 1:
-        next_pair(q_, grads[0], (b, h, m0 + F.M), site.queries, F.M)
-        next_blocks(given, h, tl.maximum(row - F.N, 0), site, F)
-
-
-@triton.jit
 def slopes(s, mine, v, dv, site):
     """The gradient of scores (N, M) less log-sum-exps, and dv with a tile's.
 
@@ -140,7 +127,6 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
         row = row_of(far, site, F)
         some = block(given.query, h, row, F) if F.query else 0
         some = some, block(given.key, h, row, F) if F.key else 0
-        next_tile(q_, grads, given, (b, h, m0), row, site, F)
         s = less(dot(k, tl.trans(q)), told, off[0])
         s = seen(s, far, first, keep, site, F, True, True)
         s = near_score(s, q, k, some, given, shelves, h, row, F)

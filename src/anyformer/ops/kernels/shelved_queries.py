@@ -24,7 +24,6 @@ from anyformer.ops.kernels.shelved import (
     held,
     key_part,
     last,
-    next_tile,
     open_shelf,
     own_shelf,
     pair_of,
@@ -189,7 +188,6 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
-        next_tile(k_, v_, given, (b, h, p0), row, site, F)
         s, by = dot(own, tl.trans(k)), query_part(own, some[0], given, h, row, F)
         s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F, False)
         s = key_part(s, k, some[1], given, other, h, row, F)
