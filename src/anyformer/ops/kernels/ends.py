@@ -17,6 +17,7 @@ import triton.language as tl
 from anyformer.ops.kernels.tile import INTERPRETED
 
 CHUNK = tl.constexpr(16)  # rows of sums that lie together
+PARTS, MOST = tl.constexpr(8), tl.constexpr(6e4)  # numbers of a bias in parts; float16's largest
 
 
 class Shape(NamedTuple):
@@ -81,6 +82,26 @@ def longer(table, top, out_, gain, rows, P, F: tl.constexpr, TOP: tl.constexpr):
         x -= tl.load(top + h)
     to = out_ + tl.cast(h, tl.int64) * (rows + 2 * P) * F.T + there
     tl.store(to, rounded(x * gain, out_.dtype.element_ty), mask=known)
+
+
+@triton.jit
+def in_parts(x, c, FIRST: tl.constexpr, TYPE: tl.constexpr):
+    """x (M,) as three numbers of 16 bits that add up to it, in channels from one on, (M, C)."""
+    one = x.to(TYPE).to(tl.float32)
+    two = (x - one).to(TYPE).to(tl.float32)
+    found = tl.where(c == FIRST + 1, two[:, None], (x - one - two)[:, None])
+    found = tl.where(c == FIRST, one[:, None], found)
+    return tl.where((c >= FIRST) & (c < FIRST + 3), found, 0.0)
+
+
+@triton.jit
+def parted(x_, out_, count, N: tl.constexpr):
+    """Numbers (count,) -> (count, PARTS), each in parts that products add up."""
+    i, c = tl.program_id(0) * N + tl.arange(0, N), tl.arange(0, PARTS)[None, :]
+    TYPE: tl.constexpr = out_.dtype.element_ty
+    x = tl.load(x_ + i, mask=i < count, other=0.0)
+    x = in_parts(tl.minimum(tl.maximum(x, -MOST), MOST), c, 0, TYPE)
+    tl.store(out_ + i[:, None] * PARTS + c, x.to(TYPE), mask=(i < count)[:, None])
 
 
 @triton.jit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from anyformer.ops.kernels.ends import CHUNK, Shape, folded, longer
+from anyformer.ops.kernels.ends import CHUNK, PARTS, Shape, folded, longer, parted
 from anyformer.ops.kernels.launch import tiles
 from anyformer.ops.kernels.launch_sums import start
 from anyformer.ops.kernels.tile import View
@@ -29,6 +29,16 @@ def lengthened(x: Tensor, pad: int, gain: float, top: Tensor | None = None) -> V
         x, x if top is None else top, out, gain, rows, pad, shape, top is not None,
     )  # fmt: skip
     return View(out, 0, out.stride(0) if heads > 1 else 0, wide)
+
+
+def in_parts(x: View, type: torch.dtype) -> View:
+    """A bias (H, R, 1) of float32, in numbers of a type of 16 bits that add up to it, (H, R, 8)."""
+    if not x.at.numel():
+        return View(x.at, 0, 0, 1)
+    heads, rows, _ = x.at.shape
+    out = x.at.new_empty(heads, rows, PARTS.value, dtype=type)
+    start(parted, (tiles(heads * rows, ROWS),), WARPS, x.at, out, heads * rows, ROWS)
+    return View(out, 0, out.stride(0) if heads > 1 else 0, PARTS.value)
 
 
 def sums_of(like: list[Tensor], heads: int, pad: int, wide: int, room: int) -> list[Tensor]:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from anyformer.ops.kernels.ends import CHUNK
 from anyformer.ops.kernels.launch import Size, Work, start, tiles, view
-from anyformer.ops.kernels.launch_ends import fold, lengthened, sums_of
+from anyformer.ops.kernels.launch_ends import fold, in_parts, lengthened, sums_of
 from anyformer.ops.kernels.launch_shelf import prepare
 from anyformer.ops.kernels.shelf import NUMBERS
 from anyformer.ops.kernels.shelved import Given, shelved
@@ -107,4 +107,4 @@ def _given(work: Work, pad: int) -> Given:
     if work.q.is_cuda:
         prepare()
     bias = lengthened(bias[..., None], pad, unit, top)
-    return Given(bias, query, back, key, keep, scratch)
+    return Given(bias, in_parts(bias, work.q.dtype), query, back, key, keep, scratch)

@@ -297,10 +297,15 @@ def left_over(on, x, X: tl.constexpr, TURNED: tl.constexpr):
 
 
 @triton.jit
-def across(on, low, high, like, X: tl.constexpr, TURNED: tl.constexpr):
-    """What the other side brings to a tile, by products of two blocks of rows with it."""
-    wait(False)
-    lay(on, low, X, 0)
-    lay(on, high, X, 1)
+def put_across(on, by, X: tl.constexpr, SLOT: tl.constexpr):
+    """Lay products of a block of rows with the other side, the lower block's first."""
+    if SLOT == 0:
+        wait(False)
+    lay(on, by, X, SLOT)
+
+
+@triton.jit
+def across(on, like, X: tl.constexpr, TURNED: tl.constexpr):
+    """What the other side brings to a tile, when both blocks are laid."""
     wait(False)
     return take(on, askew(X, TURNED, False), like)

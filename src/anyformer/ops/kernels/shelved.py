@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import triton
 import triton.language as tl
 
+from anyformer.ops.kernels.ends import PARTS
 from anyformer.ops.kernels.forward import finish
-from anyformer.ops.kernels.shelf import across, begin, handed, shelf
+from anyformer.ops.kernels.shelf import across, begin, handed, put_across, shelf
 from anyformer.ops.kernels.tile import (
     LOG2E,
     View,
@@ -36,6 +37,7 @@ class Given(NamedTuple):
     """What kernels with shelves read beside q, k and v."""
 
     bias: View  # (1, H, pad + R + pad), in float32
+    parts: View  # the same, (1, H, pad + R + pad, PARTS), in numbers of 16 bits that add up to it
     query: View  # (1, H or 1, pad + R + pad, T)
     back: View  # the same, or what gradients of queries take in its place
     key: View
@@ -109,11 +111,40 @@ def pair_of(k_, v_, at, site, F: tl.constexpr, NEAR: tl.constexpr):
 
 
 @triton.jit
-def products(q, some, bias, h, row, F: tl.constexpr):
-    """Queries by a block of rows, with the bias of those rows, (M, N)."""
-    by = dot(q, tl.trans(some))
+def chosen(
+    FIRST: tl.constexpr,
+    END: tl.constexpr,
+    EACH: tl.constexpr,
+    SIZE: tl.constexpr,
+    TYPE: tl.constexpr,
+):
+    """A left side (SIZE, 32) with a number in some channels.
+
+    It picks what stands in those channels of the right side, and adds it up.
+    """
+    c = tl.arange(0, 32)[None, :]
+    each = tl.full((SIZE, 1), 1.0, tl.float32) * tl.where((c >= FIRST) & (c < END), EACH, 0.0)
+    return left(each.to(TYPE), 32)
+
+
+@triton.jit
+def in_channels(at, ROWS: tl.constexpr, WIDE: tl.constexpr):
+    """Rows of a few numbers that lie close, (ROWS, 32), the other channels 0."""
+    n, c = tl.arange(0, ROWS)[:, None], tl.arange(0, 32)[None, :]
+    return tl.load(at + (n * WIDE + c), mask=(n >= 0) & (c < WIDE), other=0.0)
+
+
+@triton.jit
+def products(own, some, given, h, row, F: tl.constexpr):
+    """Queries by a block of rows, with the bias of those rows, (M, N).
+
+    own: queries, and what picks a bias's parts; by a product, since a number for each column of a
+    tile would be sixteen loads.
+    """
+    by = dot(own[0], tl.trans(some))
     if F.bias:
-        by += tl.load(of_head(bias, h) + row + tl.arange(0, F.N))[None, :]
+        parts = in_channels(of_head(given.parts, h) + row * PARTS, F.N, PARTS)
+        by = plus(own[1], tl.trans(parts), by)
     return by
 
 
@@ -164,19 +195,19 @@ def blocks(given, h, row, F: tl.constexpr):
 def key_part(s, k, some, given, on, h, row, F: tl.constexpr):
     """Scores of a near tile with what keys bring; some: the lower block of rows."""
     if F.key:
-        low = dot(some, tl.trans(k))
-        high = dot(block(given.key, h, row + F.N, F), tl.trans(k))
-        s += across(on, low, high, s, F.N, False)
+        put_across(on, dot(some, tl.trans(k)), F.N, 0)
+        put_across(on, dot(block(given.key, h, row + F.N, F), tl.trans(k)), F.N, 1)
+        s += across(on, s, F.N, False)
     return s
 
 
 @triton.jit
-def query_part(q, some, given, h, row, F: tl.constexpr):
+def query_part(own, some, given, h, row, F: tl.constexpr):
     """What queries bring by some rows that are new, (M, N); 0 where they bring nothing.
 
     The tile before was that of earlier keys.
     """
-    return products(q, some, given.bias, h, row + F.N, F) if F.query else 0
+    return products(own, some, given, h, row + F.N, F) if F.query else 0
 
 
 @triton.jit
@@ -194,11 +225,11 @@ def own_shelf(given, F: tl.constexpr):
 
 
 @triton.jit
-def open_shelf(q, given, on, h, row, F: tl.constexpr, CUT: tl.constexpr):
+def open_shelf(own, given, on, h, row, F: tl.constexpr, CUT: tl.constexpr):
     """Lay down what queries bring to the first tile alone."""
     if F.query:
         some = block(given.query, h, row, F)
-        begin(on, products(q, some, given.bias, h, row, F), F.N, False, CUT)
+        begin(on, products(own, some, given, h, row, F), F.N, False, CUT)
 
 
 @triton.jit
@@ -218,6 +249,14 @@ def seen(s, least_, p0, keep, site, F: tl.constexpr, NEAR: tl.constexpr, TURNED:
         p = n[:, None] if TURNED else n[None, :]
         s = hidden(s, steps(least_, F, TURNED), p, keep, site, F, NEAR)
     return s
+
+
+@triton.jit
+def kept(own, site, F: tl.constexpr):
+    """Keep what products read from registers, as of held, to the end of a loop."""
+    lasts(own[0], site.queries)
+    if F.bias:
+        lasts(own[1], site.queries)
 
 
 @triton.jit
@@ -248,12 +287,11 @@ def near(own, pair, state, given, shelves, at, span, site, F: tl.constexpr):
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
-        s, by = dot(own, tl.trans(k)), query_part(own, some[0], given, h, row, F)
+        s, by = dot(own[0], tl.trans(k)), query_part(own, some[0], given, h, row, F)
         s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F, True)
         s = key_part(s, k, some[1], given, other, h, row, F)
         state = softer(state, s, v, site)
-    if not (F.left or F.right):
-        lasts(own, site.queries)
+    kept(own, site, F)
     return state
 
 
@@ -273,13 +311,19 @@ def beyond(q, pair, state, given, at, span, site, F: tl.constexpr, SIDE: tl.cons
 
 
 @triton.jit
-def held(q, F: tl.constexpr):
-    """Queries as a product leaves them: so products read them from registers, not shared memory.
+def left(x, SIZE: tl.constexpr):
+    """A tile (N, SIZE) as a product leaves it, so that products read it from registers.
 
-    Products with both sides in shared memory would wait for it.
+    With both sides in shared memory they would wait for it.
     """
-    a, b = tl.arange(0, F.BD)[:, None], tl.arange(0, F.BD)[None, :]
-    return dot(q, tl.where(a == b, 1.0, 0.0).to(q.dtype)).to(q.dtype)
+    a, b = tl.arange(0, SIZE)[:, None], tl.arange(0, SIZE)[None, :]
+    return dot(x, tl.where(a == b, 1.0, 0.0).to(x.dtype)).to(x.dtype)
+
+
+@triton.jit
+def held(q, F: tl.constexpr):
+    """Queries, and what picks a bias's parts, as left sides of products."""
+    return left(q, F.BD), chosen(0, 3, 1.0, F.M, q.dtype) if F.bias else 0
 
 
 @triton.jit
@@ -299,7 +343,7 @@ def shelved(q_, k_, v_, outs, lse_, given, site, F: tl.constexpr):
         if side == 1:
             state = near(own, (k_, v_), state, given, shelves, at, span, site, F)
         elif (side == 0 and F.left) or (side == 2 and F.right):
-            state = beyond(own, (k_, v_), state, given, at, span, site, F, side)
+            state = beyond(own[0], (k_, v_), state, given, at, span, site, F, side)
     acc, top, total = state
     gain = 0.0
     if F.other and F.query:

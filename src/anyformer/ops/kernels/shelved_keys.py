@@ -15,8 +15,18 @@ import triton.language as tl
 
 from anyformer.ops.kernels.keys import query_range
 from anyformer.ops.kernels.merge import early
-from anyformer.ops.kernels.shelf import across, begin, handed, left_over, shelf, swapped
-from anyformer.ops.kernels.shelved import block, far_score, last, of_head, row_of, seen, some_rows
+from anyformer.ops.kernels.shelf import across, begin, handed, left_over, put_across, shelf, swapped
+from anyformer.ops.kernels.shelved import (
+    block,
+    chosen,
+    far_score,
+    in_channels,
+    last,
+    of_head,
+    row_of,
+    seen,
+    some_rows,
+)
 from anyformer.ops.kernels.shelved_queries import DELTA, LSE, TOLD, UNIT, add_row, learned
 from anyformer.ops.kernels.tile import LOG2E, dot, lasts, least, place, plus, put, rows
 
@@ -24,17 +34,7 @@ from anyformer.ops.kernels.tile import LOG2E, dot, lasts, least, place, plus, pu
 @triton.jit
 def taken(TYPE: tl.constexpr, F: tl.constexpr):
     """What products with what is told take off scores, and off their gradients, (N, 32) each."""
-    return chosen(0, LSE, UNIT, TYPE, F), chosen(LSE, DELTA, 1.0, TYPE, F)
-
-
-@triton.jit
-def chosen(
-    FIRST: tl.constexpr, END: tl.constexpr, EACH: tl.constexpr, TYPE: tl.constexpr, F: tl.constexpr
-):
-    """-EACH in some channels, as a product leaves it, so that others read it from registers."""
-    a, c = tl.arange(0, 32)[:, None], tl.arange(0, 32)[None, :]
-    key = tl.full((F.N, 1), 1.0, tl.float32) * tl.where((c >= FIRST) & (c < END), -EACH, 0.0)
-    return dot(key.to(TYPE), tl.where(a == c, 1.0, 0.0).to(TYPE)).to(TYPE)
+    return chosen(0, LSE, -UNIT, F.N, TYPE), chosen(LSE, DELTA, -1.0, F.N, TYPE)
 
 
 @triton.jit
@@ -59,10 +59,10 @@ def near_score(s, q, k, some, given, shelves, h, row, F: tl.constexpr):
     some: the lower blocks of rows for queries and for keys.
     """
     if F.query:
-        low = products_by_row(q, some[0], given.bias, h, row, F)
+        put_across(shelves[0], products_by_row(q, some[0], given.bias, h, row, F), F.N, 0)
         more = block(given.query, h, row + F.N, F)
-        high = products_by_row(q, more, given.bias, h, row + F.N, F)
-        s += across(shelves[0], low, high, s, F.N, True)
+        put_across(shelves[0], products_by_row(q, more, given.bias, h, row + F.N, F), F.N, 1)
+        s += across(shelves[0], s, F.N, True)
     if F.key:
         by = dot(k, tl.trans(some[1]))
         s += handed(shelves[1], by, s, F.N, True, False)
@@ -78,9 +78,7 @@ def asked(q_, grads, at, site, F: tl.constexpr, NEAR: tl.constexpr):
     q = some_rows(q_, place(q_, b, h, first), left, F.M, F.D, F.BD, ALONE)
     to = place(grads[0], b, h, first)
     grad = some_rows(grads[0], to, left, F.M, F.E, F.BE, ALONE)
-    m, c = tl.arange(0, F.M)[:, None], tl.arange(0, 32)[None, :]
-    at = place(grads[3], b, h, first) + (m * TOLD + c)
-    return q, grad, tl.load(at, mask=(m >= 0) & (c < TOLD), other=0.0)
+    return q, grad, in_channels(place(grads[3], b, h, first), F.M, TOLD)
 
 
 @triton.jit
@@ -137,9 +135,8 @@ def near(parts, pair, sums, given, at, shelves, span, site, F: tl.constexpr):
         if F.key:
             by = swapped(shelves[1], steep, F.N, True)
             dk = given_back(dk, by, old, k, slab_, (share, h, row + F.N), F)
-    if not (F.left or F.right):
-        lasts(off[0], site.queries)
-        lasts(off[1], site.queries)
+    lasts(off[0], site.queries)
+    lasts(off[1], site.queries)
     if F.key and span[1] > span[0]:
         row = row_of(least(span[1] * F.M - F.M, first, site, F), site, F)
         by, old = left_over(shelves[1], k, F.N, True), block(given.key, h, row, F)

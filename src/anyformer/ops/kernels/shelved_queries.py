@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anyformer.ops.kernels.ends import sum_places
+from anyformer.ops.kernels.ends import MOST, in_parts, sum_places
 from anyformer.ops.kernels.merge import late
 from anyformer.ops.kernels.shelf import left_over, places, shelf, swapped
 from anyformer.ops.kernels.shelved import (
@@ -22,6 +22,7 @@ from anyformer.ops.kernels.shelved import (
     blocks,
     far_score,
     held,
+    kept,
     key_part,
     last,
     open_shelf,
@@ -37,7 +38,6 @@ from anyformer.ops.kernels.tile import (
     LOG2E,
     dot,
     key_range,
-    lasts,
     least,
     place,
     plus,
@@ -48,7 +48,7 @@ from anyformer.ops.kernels.tile import (
 
 # What the kernel of keys is told of a row, in channels of 16 bits: where its parts end, and all.
 LSE, DELTA, TOLD = tl.constexpr(3), tl.constexpr(6), tl.constexpr(8)
-UNIT, MOST = tl.constexpr(64.0), tl.constexpr(6e4)  # of the first: float16 reaches further so
+UNIT = tl.constexpr(64.0)  # of the first: float16 reaches further so
 FOUR = tl.constexpr(
     "red.relaxed.gpu.global.add.v4.f32 [$4], {$8, $9, $10, $11};"
     " mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0;"
@@ -122,16 +122,6 @@ def given_back(acc, by, some, q, slabs, spot, F: tl.constexpr):
 
 
 @triton.jit
-def in_parts(x, c, FIRST: tl.constexpr, like):
-    """x (M,) as three numbers of 16 bits that add up to it, in channels from one on, (M, C)."""
-    one = x.to(like.dtype).to(tl.float32)
-    two = (x - one).to(like.dtype).to(tl.float32)
-    found = tl.where(c == FIRST + 1, two[:, None], (x - one - two)[:, None])
-    found = tl.where(c == FIRST, one[:, None], found)
-    return tl.where((c >= FIRST) & (c < FIRST + 3), found, 0.0)
-
-
-@triton.jit
 def row_stats(grads, b, h, first, site, F: tl.constexpr):
     """grad (M, BE), lse and delta (M,) of a tile of queries, which keys are told of.
 
@@ -143,7 +133,9 @@ def row_stats(grads, b, h, first, site, F: tl.constexpr):
     lse = tl.load(place(grads[2], b, h, first) + m, mask=m < left, other=float("inf"))
     delta = tl.sum(grad.to(tl.float32) * out.to(tl.float32), 1)
     c, unit = tl.arange(0, TOLD)[None, :], site.scale * LOG2E * UNIT
-    told = in_parts(tl.minimum(lse / unit, MOST), c, 0, grad) + in_parts(delta, c, LSE, grad)
+    told = in_parts(tl.minimum(lse / unit, MOST), c, 0, grad.dtype) + in_parts(
+        delta, c, LSE, grad.dtype
+    )
     at = place(grads[3], b, h, first) + m[:, None] * TOLD + c
     tl.store(at, told.to(grad.dtype))
     return grad, lse, delta
@@ -188,7 +180,7 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
         far = least(first, p0, site, F)
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
-        s, by = dot(own, tl.trans(k)), query_part(own, some[0], given, h, row, F)
+        s, by = dot(own[0], tl.trans(k)), query_part(own, some[0], given, h, row, F)
         s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F, False)
         s = key_part(s, k, some[1], given, other, h, row, F)
         steep = score_grad(s, stats, v, site).to(k.dtype)
@@ -202,7 +194,7 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
         by = left_over(on, q, F.N, False)
         some = taken(given, h, row, F)
         acc = given_back(acc, by, some, q, slabs, (share, h, row), F)
-    lasts(own, site.queries)
+    kept(own, site, F)
     return acc
 
 
