@@ -124,7 +124,7 @@ def chosen(
     """
     c = tl.arange(0, 32)[None, :]
     each = tl.full((SIZE, 1), 1.0, tl.float32) * tl.where((c >= FIRST) & (c < END), EACH, 0.0)
-    return left(each.to(TYPE), 32)
+    return left_side(each.to(TYPE), 32)
 
 
 @triton.jit
@@ -311,7 +311,7 @@ def beyond(q, pair, state, given, at, span, site, F: tl.constexpr, SIDE: tl.cons
 
 
 @triton.jit
-def left(x, SIZE: tl.constexpr):
+def left_side(x, SIZE: tl.constexpr):
     """A tile (N, SIZE) as a product leaves it, so that products read it from registers.
 
     With both sides in shared memory they would wait for it.
@@ -323,7 +323,7 @@ def left(x, SIZE: tl.constexpr):
 @triton.jit
 def held(q, F: tl.constexpr):
     """Queries, and what picks a bias's parts, as left sides of products."""
-    return left(q, F.BD), chosen(0, 3, 1.0, F.M, q.dtype) if F.bias else 0
+    return left_side(q, F.BD), chosen(0, 3, 1.0, F.M, q.dtype) if F.bias else 0
 
 
 @triton.jit

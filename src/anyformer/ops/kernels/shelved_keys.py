@@ -22,6 +22,7 @@ from anyformer.ops.kernels.shelved import (
     far_score,
     in_channels,
     last,
+    left_side,
     of_head,
     row_of,
     seen,
@@ -188,6 +189,9 @@ def shelved_keys(q_, pair, grads, made, sums, given, site, F: tl.constexpr):
         shelves = shelves[0], shelf(given.scratch, 1)
     k = rows(k_, place(k_, b, g, first), left, F.N, F.D, F.BD)
     v = rows(v_, place(v_, b, g, first), left, F.N, F.E, F.BE)
+    v = left_side(v, F.BE)
+    if not F.key:
+        k = left_side(k, F.BD)
     dk = tl.full((F.N, F.BD), 0.0, tl.float32)
     dv = tl.full((F.N, F.BE), 0.0, tl.float32)
     bounds = query_range(first, 0, site, F)
@@ -199,6 +203,9 @@ def shelved_keys(q_, pair, grads, made, sums, given, site, F: tl.constexpr):
                 dk, dv = near((q_, grads), (k, v), held, given, at, shelves, span, site, F)
             elif (side == 0 and F.right) or (side == 2 and F.left):
                 dk, dv = beyond((q_, grads), (k, v), held, given, at, span, site, F, 2 - side)
+    lasts(v, site.queries)
+    if not F.key:
+        lasts(k, site.queries)
     dk *= site.scale
     if F.other:
         dk, dv = early(grads[4], grads[5], (b, g, first), dk, dv, site, F)

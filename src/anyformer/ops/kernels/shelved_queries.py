@@ -25,6 +25,7 @@ from anyformer.ops.kernels.shelved import (
     kept,
     key_part,
     last,
+    left_side,
     open_shelf,
     own_shelf,
     pair_of,
@@ -38,6 +39,7 @@ from anyformer.ops.kernels.tile import (
     LOG2E,
     dot,
     key_range,
+    lasts,
     least,
     place,
     plus,
@@ -238,7 +240,9 @@ def shelved_queries(q_, pair, grads, dq_, sums, given, site, F: tl.constexpr):
     at = b, h, first, (tl.program_id(0) + b) % shares
     left = site.queries - first
     q = rows(q_, place(q_, b, h, first), left, F.M, F.D, F.BD)
-    mine = q, row_stats(grads, b, h, first, site, F), slabs
+    grad, lse, delta = row_stats(grads, b, h, first, site, F)
+    grad = left_side(grad, F.BE)
+    mine = q, (grad, lse, delta), slabs
     shelves = own_shelf(given, F), shelf(given.scratch, 1) if F.key else 0
     acc = tl.full((F.M, F.BD), 0.0, tl.float32)
     bounds = key_range(first, 0, site, F)
@@ -248,6 +252,7 @@ def shelved_queries(q_, pair, grads, dq_, sums, given, site, F: tl.constexpr):
             acc = near(acc, mine, pair, given, shelves, at, span, site, F)
         elif (side == 0 and F.left) or (side == 2 and F.right):
             acc = beyond(acc, mine, pair, given, at, span, site, F, side)
+    lasts(grad, site.queries)
     acc *= site.scale
     if F.other:
         acc += late(grads[4], b, h, first, site, F.M, F.D, F.BD)
