@@ -99,13 +99,13 @@ def reached(on, at):
 
 
 @triton.jit
-def squares(on, X: tl.constexpr, SLOT: tl.constexpr):
-    """Where a block's squares of 8 by 8 numbers begin, of a tile with a query or key in a row.
+def squares(on, X: tl.constexpr, SLOT: tl.constexpr, COUNT: tl.constexpr):
+    """Where squares of 8 by 8 numbers of blocks begin, of a tile with a query or key in a row.
 
     As products lie, with 16 rows of 64 a warp: of those and 16 columns a warp has four squares, and
     each thread tells where one row of a square, which is a row of the table, begins.
     """
-    a, b = tl.arange(0, X)[:, None], tl.arange(0, X)[None, :]
+    a, b = tl.arange(0, X)[:, None], tl.arange(0, COUNT * X)[None, :]
     FIRST: tl.constexpr = SLOT * X * (X + PAD)
     if INTERPRETED:
         found = reached(on, places(a, b, 1, X + PAD, FIRST))
@@ -136,9 +136,9 @@ def lay(on, value, X: tl.constexpr, SLOT: tl.constexpr):
 
 
 @triton.jit
-def lay_turned(on, value, X: tl.constexpr, SLOT: tl.constexpr):
-    """The same, a query or key in a row of the tile."""
-    at = squares(on, X, SLOT)
+def lay_turned(on, value, X: tl.constexpr, SLOT: tl.constexpr, COUNT: tl.constexpr = 1):
+    """The same of so many blocks, one behind the other, a query or key in a row of the tile."""
+    at = squares(on, X, SLOT, COUNT)
     if INTERPRETED:
         tl.store(at, least_of(value))
     else:
@@ -197,7 +197,7 @@ def straight(X: tl.constexpr, SLOT: tl.constexpr):
 @triton.jit
 def take_turned(on, like, X: tl.constexpr, SLOT: tl.constexpr):
     """A block as it was laid, a query or key in a row, for a tile that lies as `like` does."""
-    at = squares(on, X, SLOT)
+    at = squares(on, X, SLOT, 1)
     if INTERPRETED:
         found = tl.load(at).to(like.dtype)
     else:
@@ -294,14 +294,6 @@ def left_over(on, x, X: tl.constexpr, TURNED: tl.constexpr):
     mine = tl.where(b >= a if TURNED else a + b < X - 1, mine, 0.0)
     row = tl.where(a >= b if TURNED else a + b < X - 1, row, 0.0)
     return mine.to(x.dtype), row.to(x.dtype)
-
-
-@triton.jit
-def put_across(on, by, X: tl.constexpr, SLOT: tl.constexpr):
-    """Lay products of a block of rows with the other side, the lower block's first."""
-    if SLOT == 0:
-        wait(False)
-    lay(on, by, X, SLOT)
 
 
 @triton.jit

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from anyformer.ops.kernels.ends import PARTS
 from anyformer.ops.kernels.forward import finish
-from anyformer.ops.kernels.shelf import across, begin, handed, put_across, shelf
+from anyformer.ops.kernels.shelf import across, begin, handed, lay_turned, shelf, wait
 from anyformer.ops.kernels.tile import (
     LOG2E,
     View,
@@ -62,9 +62,9 @@ def row_of(far, site, F: tl.constexpr):
 
 
 @triton.jit
-def block(t, h, row, F: tl.constexpr):
-    """N rows of a table, (N, BD)."""
-    n, d = tl.arange(0, F.N), tl.arange(0, F.BD)
+def block(t, h, row, F: tl.constexpr, COUNT: tl.constexpr = 1):
+    """N rows of a table, or so many times N, (COUNT N, BD)."""
+    n, d = tl.arange(0, COUNT * F.N), tl.arange(0, F.BD)
     at = of_head(t, h) + row * F.T + (n[:, None] * F.T + d[None, :])
     if F.T == F.BD:
         found = tl.load(at)
@@ -183,20 +183,24 @@ def far_score(q, k, given, h, site, F: tl.constexpr, SIDE: tl.constexpr, TURNED:
 
 @triton.jit
 def blocks(given, h, row, F: tl.constexpr):
-    """The upper block of rows for queries and the lower one for keys; 0 for one that isn't there.
+    """The upper block of rows for queries and both for keys; 0 for what isn't there.
 
     They are asked for together with keys and values, before anything waits.
     """
     some = block(given.query, h, row + F.N, F) if F.query else 0
-    return some, block(given.key, h, row, F) if F.key else 0
+    return some, block(given.key, h, row, F, 2) if F.key else 0
 
 
 @triton.jit
-def key_part(s, k, some, given, on, h, row, F: tl.constexpr):
-    """Scores of a near tile with what keys bring; some: the lower block of rows."""
+def key_part(s, k, some, on, F: tl.constexpr):
+    """Scores of a near tile with what keys bring; some: both blocks of rows.
+
+    One product of both reads keys once, but leaves twice as many numbers in registers.
+    """
     if F.key:
-        put_across(on, dot(some, tl.trans(k)), F.N, 0)
-        put_across(on, dot(block(given.key, h, row + F.N, F), tl.trans(k)), F.N, 1)
+        by = dot(k, tl.trans(some))
+        wait(False)
+        lay_turned(on, by, F.N, 0, 2)
         s += across(on, s, F.N, False)
     return s
 
@@ -289,7 +293,7 @@ def near(own, pair, state, given, shelves, at, span, site, F: tl.constexpr):
         some = blocks(given, h, row, F)
         s, by = dot(own[0], tl.trans(k)), query_part(own, some[0], given, h, row, F)
         s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F, True)
-        s = key_part(s, k, some[1], given, other, h, row, F)
+        s = key_part(s, k, some[1], other, F)
         state = softer(state, s, v, site)
     kept(own, site, F)
     return state

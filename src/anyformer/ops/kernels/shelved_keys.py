@@ -15,7 +15,7 @@ import triton.language as tl
 
 from anyformer.ops.kernels.keys import query_range
 from anyformer.ops.kernels.merge import early
-from anyformer.ops.kernels.shelf import across, begin, handed, left_over, put_across, shelf, swapped
+from anyformer.ops.kernels.shelf import across, begin, handed, lay, left_over, shelf, swapped, wait
 from anyformer.ops.kernels.shelved import (
     block,
     chosen,
@@ -60,9 +60,11 @@ def near_score(s, q, k, some, given, shelves, h, row, F: tl.constexpr):
     some: the lower blocks of rows for queries and for keys.
     """
     if F.query:
-        put_across(shelves[0], products_by_row(q, some[0], given.bias, h, row, F), F.N, 0)
+        low = products_by_row(q, some[0], given.bias, h, row, F)
+        wait(False)
+        lay(shelves[0], low, F.N, 0)
         more = block(given.query, h, row + F.N, F)
-        put_across(shelves[0], products_by_row(q, more, given.bias, h, row + F.N, F), F.N, 1)
+        lay(shelves[0], products_by_row(q, more, given.bias, h, row + F.N, F), F.N, 1)
         s += across(shelves[0], s, F.N, True)
     if F.key:
         by = dot(k, tl.trans(some[1]))

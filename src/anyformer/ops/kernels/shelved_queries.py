@@ -184,7 +184,7 @@ def near(acc, mine, pair, given, shelves, at, span, site, F: tl.constexpr):
         some = blocks(given, h, row, F)
         s, by = dot(own[0], tl.trans(k)), query_part(own, some[0], given, h, row, F)
         s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F, False)
-        s = key_part(s, k, some[1], given, other, h, row, F)
+        s = key_part(s, k, some[1], other, F)
         steep = score_grad(s, stats, v, site).to(k.dtype)
         old = taken(given, h, row, F)
         acc += dot(steep, k)
