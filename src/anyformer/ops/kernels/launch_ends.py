@@ -65,7 +65,7 @@ def fold(slab: Tensor, like: Tensor, pad: int) -> Tensor:
     heads, rows, *wide = like.shape
     if heads < slab.shape[1]:
         slab = slab.sum((0, 1), keepdim=True)
-    shape = _shape(*(wide or [1]), slab.shape[-1], len(slab))
+    shape = _shape(wide[0] if wide else 1, slab.shape[-1], len(slab))
     start(folded, (tiles(rows, shape.N), heads), WARPS, slab, out, rows, pad, shape)
     return out
 

@@ -29,14 +29,13 @@ TWO_LAID = tl.constexpr(
     "{ .reg .b32 two; cvt.rn.satfinite.f16x2.f32 two, $5, $4; st.shared.b32 [$2], two;"
     " mov.b32 $0, 0; mov.b32 $1, 0; }"
 )
-EIGHT_LAID = (
-    tl.constexpr(  # of four squares of 8 by 8 numbers, for a warp; two numbers of a thread in each
-        "{ .reg .b32 a, b, c, d; cvt.rn.satfinite.f16x2.f32 a, $11, $10;"
-        " cvt.rn.satfinite.f16x2.f32 b, $13, $12; cvt.rn.satfinite.f16x2.f32 c, $15, $14;"
-        " cvt.rn.satfinite.f16x2.f32 d, $17, $16;"
-        " stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$2], {a, b, c, d};"
-        " mov.b32 $0, 0; mov.b32 $1, 0; }"
-    )
+# Four squares of 8 by 8 numbers, for a warp; a thread has two numbers of each.
+EIGHT_LAID = tl.constexpr(
+    "{ .reg .b32 a, b, c, d; cvt.rn.satfinite.f16x2.f32 a, $11, $10;"
+    " cvt.rn.satfinite.f16x2.f32 b, $13, $12; cvt.rn.satfinite.f16x2.f32 c, $15, $14;"
+    " cvt.rn.satfinite.f16x2.f32 d, $17, $16;"
+    " stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [$2], {a, b, c, d};"
+    " mov.b32 $0, 0; mov.b32 $1, 0; }"
 )
 EACH = tl.constexpr(  # of two numbers of 16 bits; they may begin at an odd place
     "{ .reg .b16 a, b; mov.b32 {a, b}, $4; st.shared.b16 [$2], a; st.shared.b16 [$3], b;"
@@ -44,7 +43,7 @@ EACH = tl.constexpr(  # of two numbers of 16 bits; they may begin at an odd plac
 )
 ONE = tl.constexpr("ld.shared.b16 $0, [$1];")  # what comes last says how threads share the tile
 TWO = tl.constexpr("ld.shared.b32 $0, [$1];")
-EIGHT_TURNED = tl.constexpr(  # four squares of 8 by 8 numbers, for a warp
+EIGHT_TURNED = tl.constexpr(  # four such squares
     "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {$0, $1, $2, $3}, [$4];"
 )
 EIGHT = "{ .reg .b32 a, b, c, d; ld.shared.v4.b32 {a, b, c, d}, [$1FROM];"
@@ -118,8 +117,8 @@ def squares(on, X: tl.constexpr, SLOT: tl.constexpr, COUNT: tl.constexpr):
 
 
 @triton.jit
-def least_of(value):
-    """Rounded as a GPU rounds numbers on their way to float16."""
+def rounded(value):
+    """Numbers of float32 as they are laid: float16's largest in place of larger ones."""
     return tl.minimum(tl.maximum(value, -MOST), MOST).to(tl.float16).to(tl.float32)
 
 
@@ -128,7 +127,7 @@ def lay(on, value, X: tl.constexpr, SLOT: tl.constexpr):
     """Put a block down, a row of the table in a row, rounded from float32 to float16."""
     at = reached(on, straight(X, SLOT))
     if INTERPRETED:
-        tl.store(at, least_of(value))
+        tl.store(at, rounded(value))
     else:
         tl.inline_asm_elementwise(
             TWO_LAID, "=r,=r,r,r,f,f", [at, value], dtype=tl.int32, is_pure=False, pack=2
@@ -140,7 +139,7 @@ def lay_turned(on, value, X: tl.constexpr, SLOT: tl.constexpr, COUNT: tl.constex
     """The same of so many blocks, one behind the other, a query or key in a row of the tile."""
     at = squares(on, X, SLOT, COUNT)
     if INTERPRETED:
-        tl.store(at, least_of(value))
+        tl.store(at, rounded(value))
     else:
         tl.inline_asm_elementwise(
             EIGHT_LAID,
