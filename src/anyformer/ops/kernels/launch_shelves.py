@@ -19,11 +19,12 @@ from anyformer.ops.kernels.tile import Form, Site, View
 # Four warps have 16 of 64 rows each: those that they lay on a shelf, they move. Two programs fit on
 # a processor, and three of the first; loads are asked for ahead where that leaves room for so many.
 SIZES = {
-    "shelved": {1: Size(64, 64, 4, 2, 168), 2: Size(64, 64, 4, 1)},
+    "shelved": {1: Size(64, 64, 4, 2, 168), 2: Size(64, 64, 4, 2)},
     "shelved_queries": {1: Size(64, 64, 4, 2), 2: Size(64, 64, 4, 1)},
     "shelved_keys": {1: Size(64, 64, 4, 2), 2: Size(64, 64, 4, 1)},
 }
 ROOM = 64 << 20  # bytes of sums by row of a table
+ALIGNED = 16  # what Triton asks of addresses and of strides
 
 
 def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tensor]:
@@ -74,9 +75,21 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
 
 
 def _size(work: Work, kernel: str) -> Size:
-    """The tiles of a kernel for the tables that there are."""
+    """The tiles of a kernel for the tables that there are.
+
+    Two tables are asked for ahead where keys and values are, too: else Triton would put what is
+    done with them into another order than shelves need.
+    """
     count, sizes = sum(t.numel() > 0 for t in work.tables[1:]), SIZES[kernel]
-    return sizes[next(most for most in sizes if count <= most)]
+    found = sizes[next(most for most in sizes if count <= most)]
+    read = work.k, work.v, *work.tables[1:]
+    ahead = count < 2 or all(t.shape[-1] == found.n and _aligned(t) for t in read)
+    return found if ahead else found._replace(stages=1)
+
+
+def _aligned(x: Tensor) -> bool:
+    """Whether Triton knows that rows begin where sixteen numbers do, and so asks for them ahead."""
+    return x.data_ptr() % ALIGNED == 0 and all(n % ALIGNED == 0 for n in x.stride()[:-1])
 
 
 def _compiled(work: Work, size: Size) -> tuple[Form, Site]:

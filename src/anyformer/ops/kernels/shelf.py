@@ -24,7 +24,8 @@ from anyformer.ops.kernels.tile import INTERPRETED, dot
 NUMBERS = tl.constexpr(9216)  # of a shelf
 PAD = tl.constexpr(8)  # numbers between rows
 MOST = tl.constexpr(65504.0)  # the largest number of float16
-ROOM = tl.constexpr(f"{{ .shared .align 1024 .b8 shelf[{2 * NUMBERS.value}]; mov.u32 $0, shelf; }}")
+ROOM = f"{{ .shared .align 1024 .b8 shelf[{2 * NUMBERS.value}]; mov.u32 $0, shelf; }}"
+TWO_BLOCKS, THREE_BLOCKS = tl.constexpr(ROOM), tl.constexpr(ROOM.replace("18432", "27648"))
 TWO_LAID = tl.constexpr(
     "{ .reg .b32 two; cvt.rn.satfinite.f16x2.f32 two, $5, $4; st.shared.b32 [$2], two;"
     " mov.b32 $0, 0; mov.b32 $1, 0; }"
@@ -55,13 +56,24 @@ WAIT_ALL = tl.constexpr("bar.sync 0; mov.b32 $0, 0;")
 
 
 @triton.jit
-def shelf(scratch, NUMBER: tl.constexpr):
+def shelf(scratch, NUMBER: tl.constexpr, ROOM: tl.constexpr = TWO_BLOCKS):
     """The address of a new shelf."""
     if INTERPRETED:
         found = scratch + NUMBER * NUMBERS
     else:
         found = tl.inline_asm_elementwise(ROOM, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
     return found
+
+
+@triton.jit
+def lapped(scratch, X: tl.constexpr):
+    """Two shelves in three blocks: of a program's own side, and below it of the other one.
+
+    The lower block of the one is the upper block of the other, which is laid when a tile has taken
+    all that lay there.
+    """
+    on = shelf(scratch, 0, THREE_BLOCKS)
+    return on + X * (X + PAD) * (1 if INTERPRETED else 2), on
 
 
 @triton.jit

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from anyformer.ops.kernels.ends import PARTS
 from anyformer.ops.kernels.forward import finish
-from anyformer.ops.kernels.shelf import across, begin, handed, lay_turned, shelf, wait
+from anyformer.ops.kernels.shelf import across, begin, handed, lapped, lay_turned, shelf, wait
 from anyformer.ops.kernels.tile import (
     LOG2E,
     View,
@@ -292,7 +292,7 @@ def near(own, pair, state, given, shelves, at, span, site, F: tl.constexpr):
         row = row_of(far, site, F)
         some = blocks(given, h, row, F)
         s, by = dot(own[0], tl.trans(k)), query_part(own, some[0], given, h, row, F)
-        s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F, True)
+        s = query_score(seen(s, far, p0, keep, site, F, True, False), by, on, F, not F.key)
         s = key_part(s, k, some[1], other, F)
         state = softer(state, s, v, site)
     kept(own, site, F)
@@ -337,7 +337,10 @@ def shelved(q_, k_, v_, outs, lse_, given, site, F: tl.constexpr):
     b, h = bh // site.heads, bh % site.heads
     q = rows(q_, place(q_, b, h, first), site.queries - first, F.M, F.D, F.BD)
     own = held(q, F)
-    shelves = own_shelf(given, F), shelf(given.scratch, 1) if F.key else 0
+    if F.query and F.key:
+        shelves = lapped(given.scratch, F.N)
+    else:
+        shelves = own_shelf(given, F), shelf(given.scratch, 1) if F.key else 0
     acc = tl.full((F.M, F.BE), 0.0, tl.float32)
     top = tl.full((F.M,), float("-inf"), tl.float32)
     state = acc, top, tl.full((F.M,), 0.0, tl.float32)
