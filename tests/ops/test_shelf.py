@@ -289,10 +289,11 @@ def test_a_kernel_with_a_shelf_is_asked_for_more(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("moved", ["q", "k v", "query key"])
-def test_rows_may_begin_anywhere_on_a_gpu(moved: str) -> None:
+@pytest.mark.parametrize("name", ["DeBERTa", "Transformer-XL"])
+@pytest.mark.parametrize("moved", ["q", "k v", "query"])
+def test_rows_may_begin_anywhere_on_a_gpu(name: str, moved: str) -> None:
     """Where loads aren't sixteen bytes wide, Triton asks for them in another order."""
-    case = replace(GPU_CASES["DeBERTa"], dtype=torch.float16, queries=200)
+    case = replace(GPU_CASES[name], dtype=torch.float16, queries=200)
     given = {n: t.to(case.dtype) for n, t in case.tensors().items()}
     for name in moved.split():
         wide = torch.randn(*given[name].shape[:-1], 66, device=WHERE, dtype=case.dtype)
