@@ -351,8 +351,9 @@ def test_loading_needs_room_for_the_weights_once(single, tmp_path):
     for line, case in zip(done.stdout.splitlines(), cases, strict=True):
         peak, size = map(int, line.split())
         assert size > 45e6
-        # a matrix as stored, cast, and in parts, and pages that the system frees when it likes
-        assert peak < size + 42e6, (case, peak, size)  # less than the weights once more
+        # a matrix as stored, cast, and in parts: 24 to 31 MB alone, once 35.5 beside other tests,
+        # why isn't known; the weights once more would be 46 at least
+        assert peak < size + 42e6, (case, peak, size)
 
 
 def test_names_here_and_there():

@@ -17,7 +17,7 @@ import triton.language as tl
 from anyformer.ops.kernels.tile import INTERPRETED
 
 CHUNK = tl.constexpr(16)  # rows of sums that lie together
-PARTS, MOST = tl.constexpr(8), tl.constexpr(6e4)  # numbers of a bias in parts; float16's largest
+PARTS, MOST = tl.constexpr(8), tl.constexpr(6e4)  # numbers of a bias in parts; float16 holds it
 
 
 class Shape(NamedTuple):
