@@ -8,8 +8,10 @@ table as it is.
 Queries from the W-th on and keys up to the W-th last are a causal square of their own, which the
 library's fused kernel knows; the W - 1 nearest keys and the query itself are a window. Both parts
 are merged by their log-sum-exp, and go backwards with the merged output and log-sum-exp. The
-library comes first: our kernels add its part to theirs before they write. Outputs lie as queries
-do, as the library's own. Where too few keys are far for the library, all are near.
+library comes first: our kernels add its part to theirs before they write. Backwards, of large
+tensors, some batch rows or heads take their turn after others, so that little of the library's is
+there at once. Outputs lie as queries do, as the library's own. Where too few keys are far for the
+library, all are near.
 
 Letters: B batch, H heads, N tokens, D head size, W distance of the low end.
 """
@@ -32,6 +34,8 @@ from anyformer.ops.relative import Relative
 
 WIDEST = 128  # channels of a head that the library takes
 FEWEST = 2  # queries that the library is asked for: it refuses one
+TURNS = 4  # in which gradients are made of what is large
+ROWS = 1 << 16  # queries of all heads in a turn that keep a GPU busy
 LOG2 = 0.6931471805599453
 
 
@@ -128,25 +132,78 @@ def _(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
 @torch.library.custom_op("anyformer::far_backward", mutates_args=())
 def run_backward(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
     """The same, then what is made of it, and the output's gradient -> those of all that learns."""
-    from anyformer.ops.kernels import launch, launch_backward
-
-    wide, q, k, v, *tables, _, keep, out, lse, plain, grad = given
-    query, sums = tables[1], plain if plain.numel() else lse
-    above = query - query[:, :1]  # what near keys give to queries, and far ones don't take
-    work = launch.Work(q, k, v, tables, keep, scale, launch.Facts(*facts), back=above)
-    back = work.facts.width
-    out_, lse_, grad_ = (x[:, :, back:] for x in (out, sums, grad))
-    square = Square.of(q, k, v, back, wide)
-    part = library_backward(square, out_, lse_ * LOG2, grad_, scale)
-    found = launch_backward.backward(replace(work, other=part), out, lse, grad)
-    if query.numel():  # gradients of a row's scores sum to 0: far ones are what near ones leave
-        found[4][:, 0] -= found[4].sum(1, dtype=torch.float32).to(query.dtype)
-    return [widened(part[0], wide), *found]
+    return gradients(given, scale, facts)
 
 
 @run_backward.register_fake
 def _(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
     return [torch.empty_like(t) for t in given[:8]]
+
+
+def gradients(given: list[Tensor], scale: float, facts: list[int]) -> list[Tensor]:
+    """What run_backward returns, made in turns."""
+    wide, q, k, v, *tables, slope, keep, out, lse, plain, grad = given
+    made = [torch.empty_like(x) for x in (q, k, v)]
+    sums = [torch.zeros_like(t, dtype=torch.float32) for t in (wide, *tables)]
+    rows = q, k, v, out, lse, plain if plain.numel() else lse, grad, *made
+    for turn in turns(*q.shape[:3]):
+        some = [turn.of(x) for x in rows], [turn.table(t) for t in (wide, *tables)]
+        for total, found in zip(sums, in_turn(*some, keep, scale, facts), strict=True):
+            turn.table(total).add_(found)
+    if tables[1].numel():  # by row those of scores sum to 0: far ones are what near ones leave
+        sums[2][:, 0] -= sums[2].sum(1)
+    found = [x.to(t.dtype) for x, t in zip(sums, (wide, *tables), strict=True)]
+    return [found[0], *made, *found[1:], torch.empty_like(slope)]
+
+
+def in_turn(
+    rows: list[Tensor], tables: list[Tensor], keep: Tensor, scale: float, facts: list[int]
+) -> list[Tensor]:
+    """Write the gradients of q, k and v; those of what far keys add and of tables, in float32.
+
+    rows: q, k, v, output, log-sum-exp, that as the library counts, the output's gradient, and room
+    for gradients; tables: what far keys add, bias, query and key.
+    """
+    from anyformer.ops.kernels import launch, launch_backward
+
+    q, k, v, out, lse, plain, grad, *into = rows
+    wide, bias, query, key = tables
+    above = query - query[:, :1]  # what near keys give to queries, and far ones don't take
+    work = launch.Work(q, k, v, [bias, query, key], keep, scale, launch.Facts(*facts), back=above)
+    back = work.facts.width
+    out_, lse_, grad_ = (x[:, :, back:] for x in (out, plain, grad))
+    part = library_backward(Square.of(q, k, v, back, wide), out_, lse_ * LOG2, grad_, scale)
+    found = launch_backward.backward(replace(work, other=part), out, lse, grad, into)
+    return [widened(part[0], wide), *found[3:6]]
+
+
+class Turn(NamedTuple):
+    """Batch rows and heads whose gradients are made together."""
+
+    rows: slice
+    heads: slice
+
+    def of(self, x: Tensor) -> Tensor:
+        """Theirs of a tensor (B, H, …)."""
+        return x[self.rows, self.heads]
+
+    def table(self, t: Tensor) -> Tensor:
+        """Theirs of a table (H or 1, …), which may be empty."""
+        return t[self.heads] if t.shape[0] > 1 else t
+
+
+def turns(batch: int, heads: int, tokens: int) -> list[Turn]:
+    """Batch rows, or heads of one, in as many turns as large tensors need, and as even."""
+    pairs = batch * heads
+    some = pairs // max(1, min(TURNS, pairs, pairs * tokens // ROWS))
+    rows, wide = even(batch, some // heads), even(heads, some)
+    return [Turn(b, h) for b in rows for h in wide]
+
+
+def even(length: int, most: int) -> list[slice]:
+    """Cuts of a length, of so many at most, and of one at least."""
+    cuts = -(-length // max(1, most))
+    return [slice(i * length // cuts, (i + 1) * length // cuts) for i in range(cuts)]
 
 
 class Square(NamedTuple):
@@ -168,7 +225,7 @@ def widened(dq: Tensor, wide: Tensor) -> Tensor:
     """The gradient of what far queries gain, the sum of theirs; where heads share it, of all."""
     if not wide.numel():
         return torch.empty_like(wide)
-    return dq.sum((0, 2), dtype=torch.float32).sum_to_size(wide.shape).to(wide.dtype)
+    return dq.sum((0, 2), dtype=torch.float32).sum_to_size(wide.shape)
 
 
 def alike(grad: Tensor, out: Tensor) -> Tensor:

@@ -20,11 +20,17 @@ from anyformer.ops.kernels.tile import View
 Views = tuple[View, ...]
 
 
-def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]:
-    """The gradients of q, k, v, bias, query, key and slope; empty for one that isn't there."""
+def backward(
+    work: Work, out: Tensor, lse: Tensor, grad: Tensor, into: list[Tensor] | None = None
+) -> list[Tensor]:
+    """The gradients of q, k, v, bias, query, key and slope; empty for one that isn't there.
+
+    `into` is where those of q, k and v go, where others have those of other rows: then those of
+    tables are of float32, to be added to what other rows give.
+    """
     if work.facts.shelf:
-        return launch_shelves.backward(work, out, lse, grad)
-    made = [torch.empty_like(x) for x in (work.q, work.k, work.v)]
+        return launch_shelves.backward(work, out, lse, grad, into)
+    made = into or [torch.empty_like(x) for x in (work.q, work.k, work.v)]
     sums = Sums(work, lse)
     grads = tuple(view(t) for t in (grad, out)) + tuple(
         view(t[..., None]) for t in (lse, sums.delta, *sums.ends, sums.fall)
@@ -40,7 +46,8 @@ def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]
         _strip(work, (grads, extra, more), made, slants, strip)
         if slants is not None:
             slants.sum(strip, made)
-    return [*made, *launch_tables.gradients(work, grads, sums, slants), sums.slope()]
+    found = launch_tables.gradients(work, grads, sums, slants, torch.float32 if into else None)
+    return [*made, *found, sums.slope()]
 
 
 def _strip(

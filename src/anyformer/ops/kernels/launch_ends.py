@@ -57,9 +57,12 @@ def sums_of(like: list[Tensor], heads: int, pad: int, wide: int, room: int) -> l
     return [x.view(shares, heads, -1, w) for x, w in zip(parts, widths, strict=True)]
 
 
-def fold(slab: Tensor, like: Tensor, pad: int) -> Tensor:
-    """The gradient of a bias (H, R) or a table (H or 1, R, T) from its sums, as of sums_of."""
-    out = torch.empty_like(like)
+def fold(slab: Tensor, like: Tensor, pad: int, type: torch.dtype | None = None) -> Tensor:
+    """The gradient of a bias (H, R) or a table (H or 1, R, T) from its sums, as of sums_of.
+
+    In a type, or else in that of the table.
+    """
+    out = torch.empty_like(like, dtype=type)
     if not like.numel():
         return out
     heads, rows, *wide = like.shape

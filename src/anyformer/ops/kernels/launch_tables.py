@@ -39,9 +39,16 @@ class Sums:
 
 
 def gradients(
-    work: Work, grads: tuple[View, ...], sums: Sums, slants: Slants | None
+    work: Work,
+    grads: tuple[View, ...],
+    sums: Sums,
+    slants: Slants | None,
+    type: torch.dtype | None = None,
 ) -> list[Tensor]:
-    """The gradients of bias, query and key; with slants, what those have summed up."""
+    """The gradients of bias, query and key; with slants, what those have summed up.
+
+    In a type, or else each in that of its table.
+    """
     if not any(t.numel() for t in work.tables):
         return [torch.empty_like(t) for t in work.tables]
     heads = work.q.shape[1]
@@ -54,7 +61,7 @@ def gradients(
     else:
         slants.found(found)
     _ends(work, sums, found)
-    return [_shared(d, t) for d, t in zip(found, work.tables, strict=True)]
+    return [_shared(d, t).to(type or t.dtype) for d, t in zip(found, work.tables, strict=True)]
 
 
 def _by_diagonals(work: Work, grads: tuple[View, ...], found: list[Tensor]) -> None:
@@ -139,6 +146,5 @@ def _weighted(weights: Tensor, x: Tensor) -> Tensor:
 
 
 def _shared(found: Tensor, like: Tensor) -> Tensor:
-    """The gradient in the table's own shape and type."""
-    found = found.sum(0, keepdim=True) if like.shape[0] < found.shape[0] else found
-    return found.to(like.dtype)
+    """The gradient in the table's own shape."""
+    return found.sum(0, keepdim=True) if like.shape[0] < found.shape[0] else found
