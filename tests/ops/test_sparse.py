@@ -19,6 +19,7 @@ from tests.ops.tile_cases import (
     Case,
     assert_as_exact_as_can_be,
     gaps,
+    rounded,
     small_tiles,
 )
 
@@ -107,6 +108,15 @@ def test_random_shapes_on_a_gpu(seed: int) -> None:
     while not entmax and least_gap(case, given) < 1e-5:
         given = case.tensors()
     assert_as_exact_as_can_be(case, "sparse", {n: t.to(case.dtype) for n, t in given.items()})
+
+
+def test_the_largest_alone_gives_scores_what_sums_in_another_order_leave() -> None:
+    case = Case((4, 1), 20, 9, lead=5, size=(80, 80), terms="query key", weigh=top(1), gain=3.0)
+    given = case.tensors()
+    assert least_gap(case, given) > 1e-5
+    assert 0 < gaps(case, "sparse", given)["query"] < rounded(case, given)["query"] < 1e-3
+    assert gaps(case, "eager", given)["query"] == 0
+    assert_as_exact_as_can_be(case, "sparse", given)
 
 
 def least_gap(case: Case, given: dict[str, torch.Tensor]) -> float:
