@@ -10,6 +10,7 @@ import numpy as np
 from tools.ptx.machine import RAW, Array, Machine, Mask, Step, put, step
 from tools.ptx.read import Line, Many, Operand, Register
 
+ANYWHERE = np.uint64(1 << 62)  # where shared memory begins for addresses of any memory
 FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
 Compute = Callable[..., Any]
 
@@ -326,6 +327,16 @@ def move(m: Machine, line: Line) -> Step:
     return lambda mask: put(out, value, mask)
 
 
+@step("cvta")
+def addressed(m: Machine, line: Line) -> Step:
+    """An address of one memory as one of any, or back: shared memory lies beyond all tensors."""
+    out, a = m.get(line.operands[0], "u64"), m.get(line.operands[1], "u64")
+    beyond = ANYWHERE if "shared" in line.words else np.uint64(0)
+    if "to" in line.words:
+        return lambda mask: put(out, a - beyond, mask)
+    return lambda mask: put(out, a + beyond, mask)
+
+
 def _row(m: Machine, x: Operand) -> Array:
     return m.row(_name(x))
 
@@ -380,3 +391,16 @@ def _converted(x: Array, kind: str, to: str, whole: Compute | None, like: Any) -
         value = np.clip(value, float(bounds.min), float(bounds.max))
     found = value.astype(integer)
     return found.astype(f"{integer.kind}{like.itemsize}").view(like)
+
+
+@step("bfi")
+def insert(m: Machine, line: Line) -> Step:
+    """The lowest bits of one number in place of some of another's."""
+    out, *given = (m.get(x, "u32") for x in line.operands)
+
+    def run(mask: Mask) -> None:
+        part, whole, first, count = (x.astype(np.uint64) & 0xFFFFFFFF for x in given)
+        bits = ((np.uint64(1) << (count & 0xFF)) - np.uint64(1)) << (first & 0xFF)
+        put(out, ((whole & ~bits) | (part << first & bits)) & 0xFFFFFFFF, mask)
+
+    return run

@@ -1,7 +1,8 @@
 """One processor at work on one program: registers, the steps of a kernel, and their order.
 
-All threads take a step together, so a warp is never ahead of another one; what would happen if it
-were is for `shared.py` to say. N: threads of a program.
+All threads take a step together as long as their ways don't part (`flow.py`), so a warp is never
+ahead of another one; what would happen if it were is for `shared.py` to say. N: threads of a
+program.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tools.ptx.faults import KernelError
+from tools.ptx.flow import Flow, Mask
 from tools.ptx.memory import Global
 from tools.ptx.read import Kernel, Line, Many, Number, Operand, Place, Register, Word
 from tools.ptx.shared import Shared
@@ -26,10 +28,10 @@ TYPES: dict[str, Any] = {
     **{"pred": np.bool_, "bf16": np.uint16, "bf16x2": np.uint16},
 }
 Array = np.ndarray[Any, Any]
-Mask = Any  # True, or which threads take a step
 Step = Callable[[Mask], "int | None"]
 Group = tuple[set[str], list[Array]]  # of products under way: registers, and cells they read
 Builder = Callable[["Machine", Line], Step]
+Taken = tuple["int | None", Mask]  # where a step leads, and whom
 BUILDERS: dict[str, Builder] = {}
 
 
@@ -67,6 +69,7 @@ class Machine:
         self.open: list[tuple[set[str], Array]] = []  # those of the group that isn't closed
         self.copies: list[list[Callable[[], None]]] = [[]]
         self.counts: Counter[str] = Counter()
+        self.flow = Flow(size.threads, len(kernel.lines))
         self.steps = [self._built(line) for line in kernel.lines]
 
     # ------------------------------------------------------------ operands
@@ -95,7 +98,7 @@ class Machine:
             raw = np.full(self.size.threads, operand.bits & ((1 << bits) - 1), RAW[bits])
             return raw.view(dtype)
         if isinstance(operand, Word):
-            return self._word(operand.name).view(dtype)
+            return self._word(operand.name, dtype.itemsize).view(dtype)
         raise ValueError(f"{operand} is no single value")
 
     def get_type(self, kind: str) -> Any:
@@ -113,22 +116,22 @@ class Machine:
             wide = row.dtype.itemsize == 8
             return lambda: (signed if wide else row).astype(np.int64) + offset
         if isinstance(base, Word):
-            fixed = self._word(base.name).astype(np.int64) + offset
+            fixed = self._word(base.name, 4).astype(np.int64) + offset
             return lambda: fixed
         raise ValueError(f"{operand} begins at no register")
 
-    def _word(self, name: str) -> Array:
+    def _word(self, name: str, size: int) -> Array:
         if name in self.special:
             return self.special[name]
         if name in self.kernel.shared:
             at = self.shared.first + self.kernel.shared[name]
-        elif name == "global_smem":
+        elif name in self.kernel.added:
             at = self.shared.given
         elif name in self.given:
             return np.full(self.size.threads, self.given[name], np.uint64)
         else:
             raise ValueError(f"{name} is unknown")
-        return np.full(self.size.threads, at, np.uint32)
+        return np.full(self.size.threads, at, RAW[8 * size])
 
     def _special(self) -> dict[str, Array]:
         n, i = self.size.threads, np.arange(self.size.threads, dtype=np.uint32)
@@ -144,7 +147,7 @@ class Machine:
 
     # ------------------------------------------------------------- running
 
-    def _built(self, line: Line) -> Callable[[], int | None]:
+    def _built(self, line: Line) -> Callable[[Mask], Taken]:
         builder = BUILDERS.get(line.words[0])
         if builder is None:
             raise ValueError(f"the emulator has no instruction {line.name}")
@@ -155,14 +158,14 @@ class Machine:
         guard = self.row(line.guard[0].name) if line.guard else None
         turned = line.guard is not None and line.guard[1]
 
-        def take() -> int | None:
+        def take(active: Mask) -> Taken:
             self.counts[name] += 1
             if not product and (self.pending or self.open) and self._busy(touched):
                 self.counts["products waited for by their registers"] += 1
-            if guard is None:
-                return do(True)
-            mask = ~guard if turned else guard
-            return do(mask) if mask.any() else None
+            mask = active
+            if guard is not None:
+                mask = active & (~guard if turned else guard)
+            return (do(mask) if mask is True or mask.any() else None), mask
 
         return take
 
@@ -177,15 +180,15 @@ class Machine:
             row.view(np.uint8)[:] = 0x5B if row.dtype != np.bool_ else 0
         self.shared.clear()
         self.pending, self.open, self.copies = [], [], [[]]
-        i, lines = 0, self.kernel.lines
-        with np.errstate(all="ignore"):
-            while i < len(self.steps):
-                try:
-                    to = self.steps[i]()
-                except KernelError as fault:
-                    where = f"{self.kernel.name}{at}, {lines[i].source}: {lines[i].text}"
-                    raise KernelError(f"{fault}\n  in {where}") from None
-                i = i + 1 if to is None else to
+        self.flow.clear()
+        try:
+            with np.errstate(all="ignore"):
+                while (i := self.flow.next()) < len(self.steps):
+                    self.flow.go(*self.steps[i](self.flow.active))
+        except KernelError as fault:
+            line = self.kernel.lines[self.flow.line]
+            where = f"{self.kernel.name}{at}, {line.source}: {line.text}"
+            raise KernelError(f"{fault}\n  in {where}") from None
         if self.pending or self.open or any(self.copies):
             raise KernelError(f"{self.kernel.name}{at} ends with products or copies under way")
 

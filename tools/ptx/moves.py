@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.ptx.arithmetic import BITS, narrow, wide
+from tools.ptx.arithmetic import ANYWHERE, BITS, narrow, wide
 from tools.ptx.faults import KernelError
 from tools.ptx.machine import TYPES, WARP, Array, Machine, Mask, Step, put, step
 from tools.ptx.read import Line, Many, Operand, Register, Word
@@ -41,10 +41,11 @@ def load(m: Machine, line: Line) -> Step:
     at = m.address(line.operands[1])
     if space(line) == "param":
         return _parameter(m, at, outs, kind)
-    store = {"global": m.memory, "shared": m.shared}[space(line)]
+    means = _meant(line, at)
 
     def run(mask: Mask) -> None:
-        who, data = store.load(at(), size * len(outs), mask)
+        shared, places = means(mask)
+        who, data = (m.shared if shared else m.memory).load(places, size * len(outs), mask)
         for i, out in enumerate(outs):
             part = np.ascontiguousarray(data[:, size * i : size * (i + 1)])
             out[who] = _stretched(part.view(kind)[:, 0], out)
@@ -80,18 +81,37 @@ def keep(m: Machine, line: Line) -> Step:
     """Memory gets what registers hold."""
     given, size = rows(m, line.operands[1]), _size(line)
     at = m.address(line.operands[0])
-    shared = space(line) == "shared"
+    means = _meant(line, at)
 
     def run(mask: Mask) -> None:
+        shared, places = means(mask)
         parts = [x.astype(f"u{size}")[:, None].view(np.uint8) for x in given]
         data = np.concatenate(parts, 1)
         if shared:
             who = np.arange(len(data)) if mask is True else np.nonzero(mask)[0]
-            m.shared.store(at(), data[who], who)
+            m.shared.store(places, data[who], who)
         else:
-            m.memory.store(at(), data, mask)
+            m.memory.store(places, data, mask)
 
     return run
+
+
+def _meant(line: Line, at: Callable[[], Array]) -> Callable[[Mask], tuple[bool, Array]]:
+    """Whether an access is to shared memory, and where; a generic one tells by its addresses."""
+    kind = space(line)
+    if kind not in ("global", "shared", "generic"):
+        raise ValueError(f"the emulator has no {kind} memory: {line.text}")
+
+    def means(mask: Mask) -> tuple[bool, Array]:
+        places = at()
+        if kind != "generic":
+            return kind == "shared", places
+        shared = (places >= int(ANYWHERE))[mask]
+        if shared.any() != shared.all():
+            raise KernelError("an address of shared memory for some threads, not for others")
+        return bool(shared.any()), places - int(ANYWHERE) * bool(shared.any())
+
+    return means
 
 
 CHANGES: dict[str, Callable[[Any, Any], Any]] = {
@@ -129,13 +149,8 @@ def change(m: Machine, line: Line) -> Step:
         if returns:
             outs[j][i] = before.view(f"u{size}")[0]
 
-    def added(mask: Mask) -> None:
-        start = at()
-        for j, x in enumerate(values[0]):
-            m.memory.add(start + j * size, x.view(TYPES[kind]), mask)
-
     if not returns and name == "add" and kind in ("f32", "u32", "s32") and not shared:
-        return added
+        return _added(m, at, [x.view(TYPES[kind]) for x in values[0]])
 
     def run(mask: Mask) -> None:
         start = at()
@@ -143,6 +158,20 @@ def change(m: Machine, line: Line) -> Step:
         for i in who:
             for j in range(len(values[0])):
                 one(int(i), j, start + j * size)
+
+    return run
+
+
+def _added(m: Machine, at: Callable[[], Array], values: list[Array]) -> Step:
+    """Sums in tensors, of one number of a thread or of several next to one another."""
+    size = values[0].itemsize
+
+    def run(mask: Mask) -> None:
+        start = at()
+        if (start % (size * len(values)) * mask).any():
+            raise KernelError("a sum at an address that isn't a multiple of its bytes")
+        for j, x in enumerate(values):
+            m.memory.add(start + j * size, x, mask)
 
     return run
 
@@ -165,6 +194,15 @@ def _write_one(m: Machine, at: Array, data: Array, i: int, shared: bool) -> None
 
 
 # ------------------------------------------------------------ between threads
+
+
+def whole(mask: Mask, threads: int, group: int = WARP) -> Array:
+    """Which warps, or groups of them, take part, as a whole: (N / group)."""
+    part = np.broadcast_to(mask, threads).reshape(-1, group)
+    every = np.logical_and.reduce(part, 1)
+    if (part.any(1) != every).any():
+        raise KernelError("an instruction of whole warps that some threads take")
+    return every
 
 
 @step("shfl")
@@ -203,8 +241,7 @@ def reduce(m: Machine, line: Line) -> Step:
     many = {"add": np.add, "min": np.minimum, "max": np.maximum, **BITS}[name]
 
     def run(mask: Mask) -> None:
-        if mask is not True:
-            raise KernelError("a warp's sum of some of its threads")
+        whole(mask, m.size.threads)
         found = many.reduce(a.reshape(-1, WARP), 1, dtype=a.dtype)  # type: ignore[union-attr]
         put(out, np.repeat(found, WARP), mask)
 
@@ -214,19 +251,18 @@ def reduce(m: Machine, line: Line) -> Step:
 @step("vote", "activemask")
 def vote(m: Machine, line: Line) -> Step:
     """What the threads of a warp say, as bits or as one answer."""
-    if line.words[0] == "activemask":
-        out = m.get(line.operands[0], "u32")
-        return lambda mask: put(out, 0xFFFFFFFF, mask)
-    kind = line.words[2]
+    mine = line.words[0] == "activemask"
+    kind = "ballot" if mine else line.words[2]
     out = m.get(line.operands[0], "b32" if kind == "ballot" else "pred")
-    a = m.get(line.operands[1], "pred")
+    a = np.ones(m.size.threads, bool) if mine else m.get(line.operands[1], "pred")
 
     def run(mask: Mask) -> None:
-        said = a.reshape(-1, WARP)
+        there = np.broadcast_to(mask, a.shape).reshape(-1, WARP)
+        said = a.reshape(-1, WARP) & there
         if kind == "ballot":
             found = (said.astype(np.uint64) << np.arange(WARP, dtype=np.uint64)).sum(1)
         else:
-            every, some = said.all(1), said.any(1)
+            every, some = (said | ~there).all(1), said.any(1)
             found = {"all": every, "any": some, "uni": every | ~some}[kind]
         put(out, np.repeat(found, WARP), mask)
 
@@ -244,24 +280,13 @@ def branch(m: Machine, line: Line) -> Step:
         raise ValueError(f"a branch to no label: {line.text}")
     to = m.kernel.labels[label.name]
 
-    def run(mask: Mask) -> int:
-        if mask is not True and not mask.all():
-            raise KernelError("threads of a program part: the emulator keeps them together")
-        return to
-
-    return run
+    return lambda _: to
 
 
 @step("ret", "exit")
 def leave(m: Machine, _: Line) -> Step:
-    """The program ends."""
-
-    def run(mask: Mask) -> int:
-        if mask is not True and not mask.all():
-            raise KernelError("some threads of a program end before others")
-        return len(m.kernel.lines)
-
-    return run
+    """A thread's way ends."""
+    return lambda _: len(m.kernel.lines)
 
 
 @step("trap")
@@ -276,14 +301,22 @@ def stop(_: Machine, __: Line) -> Step:
 
 @step("bar", "barrier")
 def meet(m: Machine, line: Line) -> Step:
-    """All threads wait for one another; or those of each warp, which are together anyway."""
+    """All threads wait for one another, or as many as are told; or those of each warp.
+
+    Those of a warp are together anyway. A barrier of some counts for all where races are sought.
+    """
     if "warp" in line.words:
         return lambda _: None
+    if "sync" not in line.words:
+        raise ValueError(f"the emulator has no such barrier: {line.name}")
+    which = m.get(line.operands[0], "u32")
+    many = m.get(line.operands[1], "u32") if len(line.operands) > 1 else None
 
     def run(mask: Mask) -> None:
-        if mask is not True and not mask.all():
-            raise KernelError("a barrier that some threads don't reach")
-        m.shared.meet()
+        count = m.size.threads if many is None else int(many[0])
+        together = mask is True and count == m.size.threads
+        if together or m.flow.wait(mask, which, count):
+            m.shared.meet()
 
     return run
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from tools.ptx.arithmetic import wide
 from tools.ptx.faults import KernelError
-from tools.ptx.machine import TYPES, WARP, Array, Machine, Mask, Step, registers, step
-from tools.ptx.moves import rows
+from tools.ptx.machine import TYPES, WARP, Array, Machine, Mask, Step, put, registers, step
+from tools.ptx.moves import rows, whole
 from tools.ptx.read import Line, Many, Operand
 from tools.ptx.shared import CELL
 
@@ -135,10 +135,8 @@ def product(m: Machine, line: Line) -> Step:
     second, at = _lying(m, right, (columns, depth), bool(turns[-1]), kind), result(columns)
 
     def run(mask: Mask) -> None:
-        if mask is not True:
-            raise KernelError("a product of some threads of a group")
-        for start in range(0, m.size.threads, GROUP):
-            span = slice(start, start + GROUP)
+        for group in np.nonzero(whole(mask, m.size.threads, GROUP))[0]:
+            span = slice(GROUP * group, GROUP * group + GROUP)
             (a, own), (b, more) = first(span), second(span)
             used = np.unique(np.concatenate([own, more]))
             m.shared.lent(used)
@@ -203,14 +201,14 @@ def small_product(m: Machine, line: Line) -> Step:
             return _pairs(held, kind)
         return np.stack([x.view(np.float32) for x in held], 1)
 
-    def run(_: Mask) -> None:
-        warps = m.size.threads // WARP
+    def run(mask: Mask) -> None:
+        warps = len(whole(mask, m.size.threads))
         a, b = np.zeros((warps, 16, depth), np.float32), np.zeros((warps, depth, 8), np.float32)
         a[a_at], b[b_at] = numbers(left), numbers(right)
         found = (a @ b)[c_at]
         sums = [found[:, k] + start[k].view(np.float32) for k in range(4)]
         for out, value in zip(outs, sums, strict=True):
-            out.view(np.float32)[:] = value
+            put(out.view(np.float32), value, mask)
 
     return run
 
@@ -235,19 +233,19 @@ def load_squares(m: Machine, line: Line) -> Step:
     outs, at = rows(m, line.operands[0]), m.address(line.operands[1])
     row, column = (x[:WARP] for x in _lanes(WARP))
 
-    def run(_: Mask) -> None:
-        start = at()
+    def run(mask: Mask) -> None:
+        start, warps = at(), whole(mask, m.size.threads)
         for i, out in enumerate(outs[:count]):
             places = _rows_of(start, i)
             read = np.zeros(m.size.threads, bool).reshape(-1, WARP)
-            read[:, :8] = True
+            read[warps, :8] = True
             spread = np.zeros((len(places), WARP), np.int64)
             spread[:, :8] = places
             _, data = m.shared.load(spread.ravel(), 16, read.ravel())
             square = data.reshape(-1, 8, 16).view(np.uint16)
             square = square.transpose(0, 2, 1) if turned else square
             pair = np.stack([square[:, row, 2 * column], square[:, row, 2 * column + 1]], -1)
-            out[:] = np.ascontiguousarray(pair).view(np.uint32).ravel()
+            out.reshape(-1, WARP)[warps] = np.ascontiguousarray(pair).view(np.uint32)[..., 0]
 
     return run
 
@@ -259,18 +257,18 @@ def store_squares(m: Machine, line: Line) -> Step:
     at, given = m.address(line.operands[0]), rows(m, line.operands[1])
     row, column = (x[:WARP] for x in _lanes(WARP))
 
-    def run(_: Mask) -> None:
-        start = at()
+    def run(mask: Mask) -> None:
+        start, warps = at(), np.nonzero(whole(mask, m.size.threads))[0]
         for i, x in enumerate(given[:count]):
             places = _rows_of(start, i)
             pair = np.ascontiguousarray(x).view(np.uint16).reshape(len(places), WARP, 2)
             square = np.zeros((len(places), 8, 8), np.uint16)
             square[:, row, 2 * column], square[:, row, 2 * column + 1] = pair[..., 0], pair[..., 1]
             square = square.transpose(0, 2, 1) if turned else square
-            data = np.ascontiguousarray(square).view(np.uint8).reshape(-1, 16)
+            data = np.ascontiguousarray(square[warps]).view(np.uint8).reshape(-1, 16)
             spread = np.zeros((len(places), WARP), np.int64)
             spread[:, :8] = places
-            who = (np.arange(len(places))[:, None] * WARP + np.arange(8)).ravel()
+            who = (warps[:, None] * WARP + np.arange(8)).ravel()
             m.shared.store(spread.ravel(), data, who)
 
     return run

@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 WIDTHS = {"pred": 1, "b8": 8, "b16": 16, "b32": 32, "b64": 64}
-ENTRY = re.compile(r"\.entry\s+([\w$]+)\((.*?)\)([^{]*)\{", re.S)
+THREADS = 1024  # of a program at most
+ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*\((.*?)\)([^{]*)\{", re.S)
+SHARED = re.compile(r"(?:\.align (\d+) )?\.[busf](8|16|32|64) ([\w$]+)(?:\[(\d*)\])?")
+FILE = re.compile(r"^\s*\.file\s+(\d+)\s+\"(?:[^\"]*/)?([\w.]+)\"", re.M)
+PLACE = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)[^\n]*\n")
 PARAMETER = re.compile(r"\.param\s+\.(\w+)[^,]*?([\w$]+)\s*(?:,|$)")
 LABEL = re.compile(r"\s*([\w$%]+):(?!:)")
 NUMBER = re.compile(r"-?(0[xX][0-9a-fA-F]+|0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|\d+)U?")
@@ -78,7 +82,9 @@ class Kernel:
     widths: dict[str, int] = field(default_factory=dict)
     families: dict[str, int] = field(default_factory=dict)  # by prefix, as of `%r<100>`
     shared: dict[str, int] = field(default_factory=dict)  # where, from the start
+    threads: int = THREADS  # at most
     own: int = 0  # bytes of shared memory without what a launch adds
+    added: dict[str, int] = field(default_factory=dict)  # names of where that begins: alignment
     lines: list[Line] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
 
@@ -90,17 +96,26 @@ class Kernel:
         return self.families.get(family[1]) if family else None
 
 
-def read(text: str) -> Kernel:
-    """The one kernel of a text."""
-    found = ENTRY.search(text)
+def read(text: str, name: str = "") -> Kernel:
+    """The kernel of that name, or the first of a text."""
+    entries = list(ENTRY.finditer(text))
+    found = next((x for x in entries if name in ("", x[1])), None)
     if not found:
-        raise ValueError("there is no .entry in this PTX")
-    kernel = Kernel(found[1], PARAMETER.findall(found[2]))
-    _Reader(kernel).body(text[found.end() :])
+        raise ValueError(f"there is no .entry {name} in this PTX".replace("  ", " "))
+    most = re.search(r"\.(?:max|req)ntid\s+(\d+)", found[3])
+    kernel = Kernel(
+        found[1], PARAMETER.findall(found[2]), threads=int(most[1]) if most else THREADS
+    )
+    reader = _Reader(kernel)
+    for line in re.findall(r"^[^/\n]*\.shared [^;\n]*(?=;)", text[: entries[0].start()], re.M):
+        reader.declared(re.sub(r"\s+", " ", line[line.index(".shared") :]))
+    reader.body(text[found.end() :], dict(FILE.findall(text)))
+    align = max(kernel.added.values(), default=1)
+    kernel.own = -(-kernel.own // align) * align
     return kernel
 
 
-def _statements(text: str) -> Iterator[tuple[str, str]]:
+def _statements(text: str, files: dict[str, str]) -> Iterator[tuple[str, str]]:
     """Of a body: braces, labels and statements, each with the line of source it comes from."""
     source, depth, at = "", 0, 0
     rest = re.sub(r"//(?! [\w.]+\.py:\d)[^\n]*", "", text)
@@ -108,6 +123,10 @@ def _statements(text: str) -> Iterator[tuple[str, str]]:
         note = re.compile(r"\s*\.loc\s+[^\n]*?//\s*([\w.]+:\d+)[^\n]*\n").match(rest, at)
         if note:
             source, at = note[1], note.end()
+            continue
+        place = PLACE.match(rest, at)
+        if place and files.get(place[1], "").endswith(".cu"):
+            source, at = f"{files[place[1]]}:{place[2]}", place.end()
             continue
         skip = re.compile(r"\s*(\.loc\s[^\n]*\n|//[^\n]*\n)").match(rest, at)
         if skip:
@@ -142,8 +161,8 @@ class _Reader:
         self.scopes: list[dict[str, str]] = [{}]
         self.count = 0
 
-    def body(self, text: str) -> None:
-        for statement, source in _statements(text):
+    def body(self, text: str, files: dict[str, str]) -> None:
+        for statement, source in _statements(text, files):
             if statement == "{":
                 self.scopes.append({})
                 self.count += 1
@@ -168,15 +187,23 @@ class _Reader:
                 else:
                     self.kernel.widths[self.named(name)] = bits
         elif kind == ".shared":
-            found = re.search(r"(?:\.align (\d+) )?\.b8 ([\w$]+)\[(\d+)\]", rest)
-            if not found:
-                raise ValueError(f"shared memory of an unknown form: {statement}")
-            align, size = int(found[1] or 1), int(found[3])
-            at = -(-self.kernel.own // align) * align
-            self.kernel.shared[self.named(found[2])] = at
-            self.kernel.own = at + size
+            self.shared(rest)
         elif kind not in (".pragma", ".branchtargets"):
             raise ValueError(f"an unknown directive: {statement}")
+
+    def shared(self, rest: str) -> None:
+        """Of a size, or beginning where a launch adds some."""
+        found = SHARED.fullmatch(rest)
+        if not found:
+            raise ValueError(f"shared memory of an unknown form: {rest}")
+        item, name, count = int(found[2]) // 8, found[3], found[4]
+        align = int(found[1] or item)
+        at = -(-self.kernel.own // align) * align
+        if count == "":
+            self.kernel.added[name] = align
+            return
+        self.kernel.shared[self.named(name)] = at
+        self.kernel.own = at + item * int(count or 1)
 
     def named(self, name: str) -> str:
         """The name that something declared here has elsewhere."""

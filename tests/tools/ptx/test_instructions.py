@@ -262,6 +262,108 @@ def test_a_loop_and_guards() -> None:
     assert counts["bra"] == 5
 
 
+def test_threads_part_and_meet() -> None:
+    """Each counts as far as it is told, and then waits for the others; some have ended before."""
+    out = torch.zeros(32, dtype=torch.int32)
+    counts = played(
+        f"""
+        mov.b32 %r1, 0;
+        mov.b32 %r2, 0;
+        setp.lt.u32 %p1, %r0, 28;
+        @%p1 bra $L;
+        exit;
+    $L: add.s32 %r1, %r1, 3;
+        add.s32 %r2, %r2, 1;
+        setp.le.u32 %p1, %r2, %r0;
+        @%p1 bra $L;
+        setp.lt.u32 %p2, %r0, 8;
+        @%p2 bra $M;
+        activemask.b32 %r3;
+        vote.sync.all.pred %p3, %p3, -1;
+        add.s32 %r1, %r1, %r3;
+        bra.uni $E;
+    $M: activemask.b32 %r3;
+        sub.s32 %r1, %r1, %r3;
+    $E: add.s32 %r1, %r1, 1000;
+        {KEPT}
+        """,
+        out,
+    )
+    said = np.where(LANE < 8, -0xFF, 0x0FFFFF00)
+    want = np.where(LANE < 28, 3 * (LANE + 1) + said + 1000, 0)
+    np.testing.assert_array_equal(out.numpy(), want)
+    assert counts["bra"] == 30 and counts["ret"] == 1
+
+
+def test_barriers_of_some() -> None:
+    """Warps meet by two; each reads what the other one wrote."""
+    out = torch.zeros(128, dtype=torch.int32)
+    played(
+        f"""
+        mov.b32 %r10, global_smem;
+        mad.lo.u32 %r11, %r0, 4, %r10;
+        xor.b32 %r12, %r0, 32;
+        mad.lo.u32 %r13, %r12, 4, %r10;
+        shr.u32 %r2, %r0, 6;
+        add.u32 %r2, %r2, 1;
+        setp.lt.u32 %p1, %r0, 64;
+        st.shared.b32 [%r11], %r0;
+        @%p1 bra $L;
+        barrier.sync.aligned %r2, 64;
+    $L: @%p1 bar.sync %r2, 64;
+        ld.shared.b32 %r1, [%r13];
+        {KEPT}
+        """,
+        out,
+        threads=128,
+        shared=512,
+    )
+    np.testing.assert_array_equal(out.numpy(), np.arange(128) ^ 32)
+
+
+def test_addresses_of_any_memory() -> None:
+    out = torch.zeros(32, dtype=torch.int32)
+    body = """
+        mov.u64 %rd2, global_smem;
+        cvta.shared.u64 %rd2, %rd2;
+        mad.wide.u32 %rd2, %r0, 4, %rd2;
+        st.b32 [%rd2], %r0;
+        ld.b32 %r1, [%rd2];
+        cvta.to.shared.u64 %rd3, %rd2;
+        cvt.u32.u64 %r3, %rd3;
+        ld.shared.b32 %r2, [%r3];
+        add.s32 %r1, %r1, %r2;
+        mad.wide.u32 %rd1, %r0, 4, %rd30;
+        cvta.to.global.u64 %rd4, %rd1;
+        cvta.global.u64 %rd4, %rd4;
+        st.b32 [%rd4], %r1;
+    """
+    played(body, out, shared=128)
+    np.testing.assert_array_equal(out.numpy(), 2 * LANE)
+
+
+def test_squares_and_sums_of_some_warps() -> None:
+    """What a warp does as a whole, while another one does not."""
+    out = torch.zeros(64, dtype=torch.int32)
+    body = f"""
+        mov.b32 %r10, global_smem;
+        mad.lo.u32 %r11, %r0, 16, %r10;
+        mov.b32 %r1, 0;
+        st.shared.v4.b32 [%r11], {{%r1, %r1, %r1, %r1}};
+        bar.sync 0;
+        setp.ge.u32 %p1, %r0, 32;
+        @!%p1 bra $L;
+        stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r11], {{%r0}};
+        ldmatrix.sync.aligned.m8n8.x1.shared.b16 {{%r1}}, [%r11];
+        redux.sync.add.u32 %r2, %r0, -1;
+        add.u32 %r1, %r1, %r2;
+    $L: {KEPT}
+    """
+    played(body, out, threads=64, shared=1024)
+    both = np.arange(64)
+    np.testing.assert_array_equal(out.numpy(), np.where(both < 32, 0, both + both[32:].sum()))
+
+
 def test_programs_of_a_launch() -> None:
     """Each has its place, and a launch's values."""
     out = torch.zeros(2 * 3 * 32, dtype=torch.int32)

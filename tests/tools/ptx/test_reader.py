@@ -84,11 +84,58 @@ def test_operands() -> None:
     assert lines[8].operands == ()
 
 
+NVRTC = """
+.version 9.0
+.target sm_90a
+.address_size 64
+	// .globl	first
+// _ZZ6secondE4part has been demoted
+.extern .shared .align 1024 .b8 smem[];
+.shared .align 8 .b8 both[24];
+.visible .entry first(){ ret; }
+.visible .entry second(
+	.param .u64 .ptr .align 1 second_param_0,
+	.param .f32 second_param_1
+)
+.maxntid 128, 1, 1
+{
+	.reg .f32 	%f<64>;
+	.loc	1 3 0
+	// demoted variable
+	.shared .align 4 .f32 one;
+	.loc	1 9 3
+	mov.u64 	%rd12, smem;
+	.loc	2 11 3, function_name $L__info, inlined_at 1 4 1
+	bar.sync 	0;
+
+$L__BB0_1:
+	.pragma "nounroll";
+	bra.uni 	$L__BB0_1;
+}
+	.file	1 "/tmp/x/onepass.cu"
+	.file	2 "/tmp/x/other.h"
+"""
+
+
+def test_what_nvrtc_writes() -> None:
+    """Several kernels, memory that all of them have, and sources by number."""
+    kernel = read(NVRTC, "second")
+    assert kernel.name == "second" and read(NVRTC).name == "first"
+    assert kernel.parameters == [("u64", "second_param_0"), ("f32", "second_param_1")]
+    assert kernel.shared == {"both": 0, "one": 24}
+    assert kernel.added == {"smem": 1024} and kernel.own == 1024
+    assert [line.name for line in kernel.lines] == ["mov.u64", "bar.sync", "bra.uni"]
+    assert [line.source for line in kernel.lines] == ["onepass.cu:9"] * 3
+    assert kernel.labels == {"$L__BB0_1": 2}
+    with pytest.raises(ValueError, match=r"no \.entry third"):
+        read(NVRTC, "third")
+
+
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [
         (".visible .entry", ".visible .func", "no .entry"),
-        (".shared .align 4 .b8 first[6]", ".shared .f32 first", "unknown form"),
+        (".shared .align 4 .b8 first[6]", ".shared .v2 first", "unknown form"),
         (".reg .pred %p<3>", ".local .b8 x[4]", "unknown directive"),
         ("    ret;\n}", "    ret;", "no end"),
     ],

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("triton", reason="tools.ptx: Triton isn't installed")
 
+from anyformer.ops.kernels import native
 from tools.ptx import launch
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -46,6 +47,22 @@ def test_attention() -> None:
     case = "tests/ops/test_tiles.py::test_equals_eager_in_bfloat16[ALiBi]"
     count, launches = passed(emulated(case))
     assert count == 1 and launches >= 3
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="NVRTC isn't installed")
+def test_cuda() -> None:
+    """Kernels that aren't Triton's."""
+    cases = ("test_equals_torch", "test_what_the_emulator_stops")
+    count, launches = passed(emulated(*(f"tests/ops/test_native.py::{x}" for x in cases)))
+    assert count == 4 and launches == 6
+
+
+@pytest.mark.skipif(native.compiler() is None, reason="NVRTC isn't installed")
+def test_one_pass() -> None:
+    """Gradients of vectors by distance, with all that a kernel of ours asks of a GPU."""
+    cases = ("test_equals_eager[rows of no whole tile]", "test_keys_take_turns")
+    count, launches = passed(emulated(*(f"tests/ops/test_onepass.py::{x}" for x in cases)))
+    assert count == 2 and launches > 10
 
 
 def test_not_where_triton_interprets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ WRITE = "st.shared.b32 [%r11], %r0;"
 READ = "ld.shared.b32 %r14, [%r13];"
 OWN = "ld.shared.b32 %r15, [%r11];"
 MEET = "bar.sync 0;"
+ANY = "cvt.u64.u32 %rd1, %r11;\ncvta.shared.u64 %rd1, %rd1;"  # an address of any memory
 FIRST = "setp.lt.u32 %p1, %r0, 16;"
 COPY = "mad.wide.u32 %rd1, %r0, 4, %rd30;\ncp.async.ca.shared.global [%r11], [%rd1], 4;"
 CLOSE, ARRIVE = "cp.async.commit_group;", "cp.async.wait_group 0;"
@@ -263,19 +264,39 @@ STOPS = {
     ),
     "a product of some threads": Stop(
         product(FENCE, MEET, FIRST, PRODUCT.replace("wgmma.mma", "@%p1 wgmma.mma"), DONE),
-        "a product of some threads of a group",
+        "an instruction of whole warps that some threads take",
         product(FENCE, MEET, FIRST, PRODUCT, DONE),
     ),
     # ------------------------------------------------------------------- the way
-    "threads that part": Stop(
-        lines(FIRST, "@%p1 bra $L;", "add.u32 %r1, %r0, 1;\n$L:"),
-        "threads of a program part",
-        lines("setp.lt.u32 %p1, %r0, 64;", "@%p1 bra $L;", "add.u32 %r1, %r0, 1;\n$L:"),
+    "a barrier where threads have parted": Stop(
+        lines(FIRST, "@%p1 bra $L;", "bar.sync 0;\n$L:"),
+        r"a barrier that some threads don't reach\n.*bar\.sync 0",
+        lines(FIRST, "@%p1 bra $L;", "bar.sync 0;", "bra $M;\n$L:", "bar.sync 0;\n$M:"),
+    ),
+    "a barrier of more threads": Stop(
+        "bar.sync 1, 96;",
+        "a barrier that some threads don't reach",
+        "bar.sync 1, 64;",
+    ),
+    "a barrier of fewer threads": Stop(
+        "bar.sync 1, 32;",
+        "a barrier for 32 threads, which more of them reach",
+        lines(FIRST, "@%p1 bra $L;", "bar.sync 1, 48;\n$L:"),
     ),
     "some threads end": Stop(
-        lines(FIRST, "@%p1 ret;"),
-        "some threads of a program end before others",
-        lines("setp.lt.u32 %p1, %r0, 64;", "@%p1 ret;", "trap;"),
+        lines(FIRST, "@%p1 ret;", MEET),
+        "a barrier that some threads don't reach",
+        lines(MEET, FIRST, "@%p1 exit;", "add.u32 %r1, %r0, 1;"),
+    ),
+    "an address of any memory, for some": Stop(
+        lines(ADDRESS, WRITE, ANY, FIRST, "@%p1 mov.b64 %rd1, %rd30;", "ld.b32 %r1, [%rd1];"),
+        "an address of shared memory for some threads, not for others",
+        lines(ADDRESS, WRITE, ANY, FIRST, "@%p1 mov.b64 %rd1, %rd30;", "@%p1 ld.b32 %r1, [%rd1];"),
+    ),
+    "a wide sum between": Stop(
+        "red.global.add.v4.f32 [%rd30+8], {%r1, %r2, %r3, %r4};",
+        "a sum at an address that isn't a multiple of its bytes",
+        "red.global.add.v4.f32 [%rd30+16], {%r1, %r2, %r3, %r4};",
     ),
     "a barrier for some": Stop(
         lines(FIRST, "@%p1 bar.sync 0;"),
@@ -289,7 +310,7 @@ STOPS = {
     ),
     "a warp's sum of some": Stop(
         lines(FIRST, "@%p1 redux.sync.add.u32 %r1, %r0, -1;"),
-        "a warp's sum of some of its threads",
+        "an instruction of whole warps that some threads take",
         "redux.sync.add.u32 %r1, %r0, -1;",
     ),
     "a trap": Stop(

@@ -9,15 +9,10 @@ import ctypes
 import functools
 from typing import Any
 
-STATIC, DYNAMIC = 1, 8  # of the driver's attributes: what a kernel has, and what it may be given
+from anyformer.ops.kernels.native import DYNAMIC, STATIC, checked, driver
+
 NAMES = ("shelved", "shelved_queries", "shelved_keys")  # kernels that may have a shelf
 UNASKED, ASKED = 48 << 10, 64 << 10
-
-
-@functools.cache
-def driver() -> ctypes.CDLL:
-    """CUDA's driver, which Triton has loaded."""
-    return ctypes.CDLL("libcuda.so.1")
 
 
 def widen(*loaded: Any, **_: Any) -> None:
@@ -31,12 +26,6 @@ def widen(*loaded: Any, **_: Any) -> None:
 
     if name in NAMES and get(STATIC) and get(DYNAMIC) <= UNASKED:
         checked(driver().cuFuncSetAttribute(kernel, DYNAMIC, ASKED), name)
-
-
-def checked(status: int, name: str) -> None:
-    """Raise what the driver refuses."""
-    if status:
-        raise RuntimeError(f"CUDA's driver answers {status} when asked for memory of {name!r}")
 
 
 @functools.cache

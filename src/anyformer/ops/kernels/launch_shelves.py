@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from anyformer.ops.kernels import launch_onepass
 from anyformer.ops.kernels.ends import CHUNK
 from anyformer.ops.kernels.launch import Size, Work, start, tiles, view
 from anyformer.ops.kernels.launch_ends import fold, in_parts, lengthened, sums_of
@@ -44,34 +45,55 @@ def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tenso
     return [out], lse
 
 
-def backward(work: Work, out: Tensor, lse: Tensor, grad: Tensor) -> list[Tensor]:
-    """The gradients of q, k, v, bias, query, key and slope; empty for one that isn't there."""
+def backward(
+    work: Work, out: Tensor, lse: Tensor, grad: Tensor, into: list[Tensor] | None = None
+) -> list[Tensor]:
+    """As launch_backward.backward."""
     q, size = work.q, _size(work, "shelved_queries")
     form, site = _compiled(work, size)
-    dq, dk, dv = (torch.empty_like(x) for x in (q, work.k, work.v))
+    made = into or [torch.empty_like(x) for x in (q, work.k, work.v)]
+    slabs = sums_of(work.tables, q.shape[1], site.pad, form.BD, ROOM)
+    given = _given(work, site.pad)
+    if launch_onepass.fits(work, out, grad):
+        whole = launch_onepass.Made(*made, *slabs[:2])
+        tables = given.bias, given.query
+        launch_onepass.gradients(work, (grad, out, lse), whole, tables, site.pad)
+    else:
+        _two_passes(work, (grad, out, lse), made, slabs, given)
+    type = torch.float32 if into else None
+    found = [fold(slab, t, site.pad, type) for slab, t in zip(slabs, work.tables, strict=True)]
+    return [*made, *found, q.new_empty(0, dtype=torch.float32)]
+
+
+def _two_passes(
+    work: Work,
+    have: tuple[Tensor, Tensor, Tensor],
+    made: list[Tensor],
+    slabs: list[Tensor],
+    given: Given,
+) -> None:
+    """The kernels of queries and of keys; have: grad, out and lse, made: dq, dk and dv."""
+    q, size = work.q, _size(work, "shelved_queries")
+    form, site = _compiled(work, size)
+    (grad, out, lse), (dq, dk, dv) = have, map(view, made)
     other = tuple(map(view, work.other)) or (view(grad),) * 3
-    by_query, slabs = (
-        tiles(site.queries, size.m),
-        sums_of(work.tables, q.shape[1], site.pad, form.BD, ROOM),
-    )
+    by_query = tiles(site.queries, size.m)
     told = q.new_empty(*q.shape[:2], by_query * size.m, TOLD.value)
     grads = (view(grad), view(out), view(lse[..., None]), view(told))
-    given, pair = _given(work, site.pad), (view(work.k), view(work.v))
+    pair = view(work.k), view(work.v)
     bias, query, key = map(view, slabs)
     start(
         shelved_queries, (by_query, q.shape[0] * q.shape[1]), size,
-        view(q), pair, (*grads, other[0]), view(dq),
+        view(q), pair, (*grads, other[0]), dq,
         ((bias, query), len(slabs[0])), given, site, form,
     )  # fmt: skip
     size = _size(work, "shelved_keys")
     form, site = _compiled(work, size)
     start(
         shelved_keys, (tiles(site.keys, size.n), q.shape[0] * work.k.shape[1]), size,
-        view(q), pair, (*grads, *other[1:]), (view(dk), view(dv)),
+        view(q), pair, (*grads, *other[1:]), (dk, dv),
         (key, len(slabs[2])), given, site, form,
     )  # fmt: skip
-    found = [fold(slab, t, site.pad) for slab, t in zip(slabs, work.tables, strict=True)]
-    return [dq, dk, dv, *found, q.new_empty(0, dtype=torch.float32)]
 
 
 def _size(work: Work, kernel: str) -> Size:

@@ -1,0 +1,89 @@
+"""All gradients in one pass, in CUDA C++: on a GPU of Hopper's generation, or on the emulator."""
+
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+
+from anyformer.ops.attend import attend
+from tests.ops.tile_cases import GPU, WHERE, Case, assert_as_exact_as_can_be
+
+pytest.importorskip("triton", reason="onepass: Triton isn't installed")
+EMULATED = os.environ.get("ANYFORMER_EMULATED") == "1"
+here = pytest.mark.skipif(not (GPU or EMULATED), reason="onepass: needs a GPU or tools.ptx.plugin")
+XL = Case((2, 2), 200, size=(64, 64), reach=(-400, 0), causal=True, terms="bias query")
+CASES = {
+    "one tile": replace(XL, queries=64),
+    "one query": replace(XL, queries=1),
+    "rows of no whole tile": replace(XL, queries=203),
+    "keys before": replace(XL, queries=70, start=150),
+    "one query, many keys": replace(XL, queries=1, start=300),
+    "without a bias": replace(XL, terms="query"),
+    "one table for all heads": replace(XL, terms="query", shared=True),
+    "a bias, one table for all heads": replace(XL, shared=True),
+    "keys of two heads": replace(XL, heads=(4, 2)),
+    "a bias of more than eight blocks": replace(XL, heads=(1, 1), queries=530, reach=(-600, 0)),
+    "a bias of eight blocks": replace(XL, heads=(1, 1), queries=420, reach=(-600, 0)),
+    "keys that nobody sees": replace(XL, queries=100, after=90),
+    "float16": replace(XL, dtype=torch.float16),
+}
+OTHERS = {
+    "a short reach": replace(XL, reach=(-30, 0)),
+    "both ways": replace(XL, reach=(-400, 400), causal=False),
+    "padding": replace(XL, pads="right"),
+    "a window": replace(XL, window=40),
+    "narrow heads": replace(XL, size=(32, 32)),
+    "both tables": replace(XL, terms="query key"),
+}
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many programs each pass has had."""
+    from anyformer.ops.kernels import native
+
+    seen, start = [], native.start
+
+    def counted(one, name, grid, *rest):  # type: ignore[no-untyped-def]
+        if name == "onepass":
+            seen.append(grid[1])
+        return start(one, name, grid, *rest)
+
+    monkeypatch.setattr(native, "start", counted)
+    return seen
+
+
+@here
+@pytest.mark.parametrize("name", CASES)
+def test_equals_eager(name: str, passes: list[int]) -> None:
+    case = CASES[name]
+    dtype = torch.bfloat16 if case.dtype == torch.float32 else case.dtype
+    assert_as_exact_as_can_be(replace(case, dtype=dtype), "shelves")
+    assert passes, "another kernel did it"
+
+
+@here
+def test_keys_take_turns(monkeypatch: pytest.MonkeyPatch, passes: list[int]) -> None:
+    from anyformer.ops.kernels import launch_onepass
+
+    monkeypatch.setattr(launch_onepass, "ROOM", 3 * 4 * 2 * 64 * 64 * 4)  # of three of four heads
+    assert_as_exact_as_can_be(replace(XL, dtype=torch.float16, heads=(4, 2)), "shelves")
+    assert sorted(set(passes)) == [2, 6], passes
+
+
+@here
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_it_leaves_to_others(name: str, passes: list[int]) -> None:
+    assert_as_exact_as_can_be(replace(OTHERS[name], dtype=torch.float16), "shelves")
+    assert not passes
+
+
+@here
+def test_rows_that_begin_anywhere_are_left_to_others(passes: list[int]) -> None:
+    case = replace(XL, dtype=torch.float16)
+    given = {n: t.to(case.dtype) for n, t in case.tensors().items()}
+    flat = torch.empty(given["q"].numel() + 1, dtype=case.dtype, device=WHERE)
+    given["q"] = flat[1:].view_as(given["q"]).copy_(given["q"])
+    found = case.results(lambda *a: attend(*a, "shelves"), given, case.dtype)
+    assert all(x.isfinite().all() for x in found.values()) and not passes
