@@ -29,7 +29,7 @@ trap 'kill $(jobs -p) 2>/dev/null' EXIT
 
 for part in "$@"; do
     case $part in
-        smoke) tests tests/ops/test_{entry,rows,step,entropy,far,gelu,lead,norm,lookup,shelf,talking,tiles,sparse,fastest,float8}.py tests/train/test_update.py tests/generate/test_{opening,fused}.py ;;
+        smoke) tests tests/ops/test_{entry,rows,step,entropy,far,gelu,lead,native,norm,lookup,onepass,shelf,talking,tiles,sparse,fastest,float8}.py tests/train/test_update.py tests/generate/test_{opening,fused}.py ;;
         tests) tests tests/ops tests/generate/test_static.py tests/generate/test_fused.py ;;
         rows) bench rows ;;
         decode) bench decode --rounds 3 --only gpt-2-1 gpt-2-64 llama-shaped-1 ;;
@@ -37,7 +37,7 @@ for part in "$@"; do
         entropy) bench entropy --rounds 5 ;;
         families) bench families --rounds 3 --only gpt2 bert deberta-v3 t5 ;;
         shelves)
-            tests tests/ops/test_{shelf,far,talking}.py
+            tests tests/ops/test_{native,onepass,shelf,far,talking}.py
             bench tune --only "Transformer-XL, shelves" "DeBERTa, shelves"
             bench parts --lengths 1024 8192 --only shelves
             ;;

@@ -39,48 +39,61 @@ OTHERS = {
 
 
 @pytest.fixture
-def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many programs each pass has had."""
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The kernels of ours that have run, and how many heads each had."""
     from anyformer.ops.kernels import native
 
     seen, start = [], native.start
 
-    def counted(one, name, grid, *rest):  # type: ignore[no-untyped-def]
-        if name == "onepass":
-            seen.append(grid[1])
+    def told(one, name, grid, *rest):  # type: ignore[no-untyped-def]
+        seen.append((name, grid[1]))
         return start(one, name, grid, *rest)
 
-    monkeypatch.setattr(native, "start", counted)
+    monkeypatch.setattr(native, "start", told)
     return seen
+
+
+def of_sixteen_bits(case: Case) -> Case:
+    return replace(case, dtype=torch.bfloat16) if case.dtype == torch.float32 else case
 
 
 @here
 @pytest.mark.parametrize("name", CASES)
-def test_equals_eager(name: str, passes: list[int]) -> None:
-    case = CASES[name]
-    dtype = torch.bfloat16 if case.dtype == torch.float32 else case.dtype
-    assert_as_exact_as_can_be(replace(case, dtype=dtype), "shelves")
-    assert passes, "another kernel did it"
+def test_equals_eager(name: str, passes: list[tuple[str, int]]) -> None:
+    assert_as_exact_as_can_be(of_sixteen_bits(CASES[name]), "shelves")
+    assert {name for name, _ in passes} == {"onepass", "settled"}, "other kernels did it"
 
 
 @here
-def test_keys_take_turns(monkeypatch: pytest.MonkeyPatch, passes: list[int]) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_the_output_too(
+    name: str, passes: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from anyformer.ops.kernels import launch_onepass
+
+    monkeypatch.setattr(launch_onepass, "ONWARD", True)
+    assert_as_exact_as_can_be(of_sixteen_bits(CASES[name]), "shelves")
+    assert {name for name, _ in passes} == {"onward", "onepass", "settled"}, "other kernels did it"
+
+
+@here
+def test_keys_take_turns(monkeypatch: pytest.MonkeyPatch, passes: list[tuple[str, int]]) -> None:
     from anyformer.ops.kernels import launch_onepass
 
     monkeypatch.setattr(launch_onepass, "ROOM", 3 * 4 * 2 * 64 * 64 * 4)  # of three of four heads
     assert_as_exact_as_can_be(replace(XL, dtype=torch.float16, heads=(4, 2)), "shelves")
-    assert sorted(set(passes)) == [2, 6], passes
+    assert {heads for name, heads in passes if name == "onepass"} == {2, 6}, passes
 
 
 @here
 @pytest.mark.parametrize("name", OTHERS)
-def test_what_it_leaves_to_others(name: str, passes: list[int]) -> None:
+def test_what_it_leaves_to_others(name: str, passes: list[tuple[str, int]]) -> None:
     assert_as_exact_as_can_be(replace(OTHERS[name], dtype=torch.float16), "shelves")
     assert not passes
 
 
 @here
-def test_rows_that_begin_anywhere_are_left_to_others(passes: list[int]) -> None:
+def test_rows_that_begin_anywhere_are_left_to_others(passes: list[tuple[str, int]]) -> None:
     case = replace(XL, dtype=torch.float16)
     given = {n: t.to(case.dtype) for n, t in case.tensors().items()}
     flat = torch.empty(given["q"].numel() + 1, dtype=case.dtype, device=WHERE)

@@ -1,7 +1,8 @@
-"""From tensors to the kernel in CUDA C++ that makes all gradients in one pass: onepass.cu.
+"""From tensors to the kernels in CUDA C++ for vectors of queries: onepass.cu and onward.cu.
 
-It adds gradients of keys and values in float32, as products leave them in threads: they take their
-turn in so much room, and a second kernel settles them in 16 bits.
+The first makes all gradients in one pass. It adds those of keys and values in float32, as products
+leave them in threads: they take their turn in so much room, and a second kernel settles them in 16
+bits. The second makes the output; until a GPU has timed it, only where ONWARD says so.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from anyformer.ops.kernels.launch import Work, tiles
 from anyformer.ops.kernels.native import Native, Value, lacks
 from anyformer.ops.kernels.tile import View
 
-SOURCE = "onepass.cu"
 SIZE = 64  # channels of a head; keys of a tile
 ROWS, THREADS = 128, 256  # of a program: queries, threads
 SHARED = 26 * 8192 + 5 * 256 + 512 + 4096  # bytes: tiles, biases of rows, ones, sums of biases
+ONWARD = False  # whether onward.cu makes the output
+ON_ROWS, ON_THREADS, ON_SHARED = 192, 384, 18 * 8192 + 4 * 256  # as above
 ROOM = 96 << 20  # bytes of gradients of keys and values that are summed at once
 MOST = 2**31 - 1
 
@@ -34,7 +36,7 @@ class Made(NamedTuple):
 
 
 def fits(work: Work, *others: Tensor) -> bool:
-    """Whether the kernel can do this work: queries' vectors for all keys that a query sees.
+    """Whether the kernels can do this work: queries' vectors for all keys that a query sees.
 
     others: what they read or write beside, which lies as queries do.
     """
@@ -59,6 +61,16 @@ def _reads(x: Tensor) -> bool:
     return x.data_ptr() % 16 == 0 and all(n % 8 == 0 and n <= MOST for n in strides)
 
 
+def forward(work: Work, out: Tensor, lse: Tensor, tables: tuple[View, View], pad: int) -> None:
+    """Fill the output and its log-sum-exp; tables: bias and vectors, longer by pad at both ends."""
+    q = work.q
+    _native("onward.cu", work).launch(
+        "onward", (tiles(q.shape[2], ON_ROWS), q.shape[0] * q.shape[1], 1), ON_THREADS, ON_SHARED,
+        *_placed(q), *_placed(work.k), *_placed(work.v), *_tables(tables), *_placed(out), lse,
+        *_numbers(work, tables, pad), work.scale,
+    )  # fmt: skip
+
+
 def gradients(
     work: Work,
     given: tuple[Tensor, Tensor, Tensor],
@@ -66,13 +78,10 @@ def gradients(
     tables: tuple[View, View],
     pad: int,
 ) -> None:
-    """All of them; given: grad, out and lse; tables: bias and vectors, longer by pad at both ends.
-
-    Sums by row lie as those of shelved_queries.
-    """
+    """All of them; given: grad, out and lse; tables: as forward. Sums as of shelved_queries."""
     q, k = work.q, work.k
     grad, out, lse = given
-    native, group = _native(work), q.shape[1] // k.shape[1]
+    native, group = _native("onepass.cu", work), q.shape[1] // k.shape[1]
     steps, pairs = tiles(k.shape[2], SIZE), k.shape[0] * k.shape[1]
     each = 2 * steps * SIZE * SIZE
     count = min(pairs, max(1, ROOM // (4 * each)))
@@ -93,10 +102,10 @@ def gradients(
         )  # fmt: skip
 
 
-def _native(work: Work) -> Native:
-    """The source for this work's type, with a bias or without."""
+def _native(source: str, work: Work) -> Native:
+    """A source for this work's type, with a bias or without."""
     float16, bias = work.q.dtype == torch.float16, work.tables[0].numel() > 0
-    return Native(SOURCE, (f"FLOAT16={int(float16)}", f"BIAS={int(bias)}"))
+    return Native(source, (f"FLOAT16={int(float16)}", f"BIAS={int(bias)}"))
 
 
 def _tables(tables: tuple[View, View]) -> tuple[Value, ...]:
@@ -106,7 +115,7 @@ def _tables(tables: tuple[View, View]) -> tuple[Value, ...]:
 
 
 def _numbers(work: Work, tables: tuple[View, View], pad: int) -> tuple[int, ...]:
-    """What the kernel counts by; last the row behind that of the first query and the first key."""
+    """What kernels count by; last the row behind that of the first query and the first key."""
     q, k, f = work.q, work.k, work.facts
     group, rows = q.shape[1] // k.shape[1], tables[1].at.shape[1]
     return q.shape[2], k.shape[2], f.start, q.shape[1], group, rows, 1 - f.start - f.low + pad

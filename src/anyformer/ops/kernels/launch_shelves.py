@@ -36,11 +36,14 @@ def forward(work: Work, into: Tensor | None = None) -> tuple[list[Tensor], Tenso
     out = out if into is None else into
     lse = q.new_empty(batch, heads, queries, dtype=torch.float32)
     form, site = _compiled(work, size)
-    other = work.others()
+    given, other = _given(work, site.pad), work.others()
+    if launch_onepass.ONWARD and launch_onepass.fits(work, out):
+        launch_onepass.forward(work, out, lse, (given.bias, given.query), site.pad)
+        return [out], lse
     start(
         shelved, (tiles(queries, size.m), batch * heads), size,
         view(q), view(work.k), view(work.v), (view(out), *other), view(lse[..., None]),
-        _given(work, site.pad), site, form,
+        given, site, form,
     )  # fmt: skip
     return [out], lse
 

@@ -11,7 +11,7 @@
 // Block u of a group's shelf is the lower one of its tile u; block u of rows begins 128 rows below
 // the upper one of the first group's tile u.
 
-const int BLOCKS = 4;  // of a shelf
+const int GROUPS = 2, BLOCKS = 4;
 #include "warps.cuh"
 
 // Where things lie in shared memory.
@@ -51,24 +51,22 @@ onepass(const u16 *q, PLACES(q), const u16 *k, PLACES(k), const u16 *v, PLACES(v
           me.w * 1024 + me.l * 4;
   const int left = queries - i0;
 
-  k = me.begin(k, k_n), v = me.begin(v, v_n);
-  table = me.begin(table, TILE) + (long long)row0 * TILE;
-  bias += row0 + (me.id & 63);
+  k = me.begin<THREADS>(k, k_n), v = me.begin<THREADS>(v, v_n);
+  table = me.begin<THREADS>(table, TILE), bias += me.id & 63;
   auto fetch_pair = [&](int t, int of_keys) {  // keys and values of a tile
-    int count = keys - t * TILE;
-    me.fetch<TILE>(smem + K + of_keys * BYTES, k + (long long)(t * TILE) * k_n, k_n, count);
-    me.fetch<TILE>(smem + V + (t & 1) * BYTES, v + (long long)(t * TILE) * v_n, v_n, count);
+    me.fetch<TILE, THREADS>(smem + K + of_keys * BYTES, k, k_n, t * TILE, keys);
+    me.fetch<TILE, THREADS>(smem + V + (t & 1) * BYTES, v, v_n, t * TILE, keys);
   };
   auto fetch_rows = [&](int u, int slot) {
-    int count = rows - row0 - u * TILE;
-    me.fetch<TILE>(smem + R + slot * BYTES, table + u * TILE * TILE, TILE, count);
+    int first = row0 + u * TILE, one = first + (me.id & 63);
+    me.fetch<TILE, THREADS>(smem + R + slot * BYTES, table, TILE, first, rows);
 #if BIAS
-    copy4(smem + BIASES + slot * 256 + (me.id & 63) * 4, bias + u * TILE, (me.id & 63) < count);
+    copy4(smem + BIASES + slot * 256 + (me.id & 63) * 4, bias + first, (u32)one < (u32)rows);
 #endif
   };
   // ---- what is there from the beginning
-  me.fetch<ROWS>(smem + Q, me.begin(q, q_n), q_n, left);
-  me.fetch<ROWS>(smem + GRAD, me.begin(grad, grad_n), grad_n, left);
+  me.fetch<ROWS, THREADS>(smem + Q, me.begin<THREADS>(q, q_n), q_n, 0, left);
+  me.fetch<ROWS, THREADS>(smem + GRAD, me.begin<THREADS>(grad, grad_n), grad_n, 0, left);
   fetch_pair(0, 0);
   fetch_pair(1, 1);
   for (int u = 0; u < 4; u++) fetch_rows(u, u);

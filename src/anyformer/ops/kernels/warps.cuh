@@ -5,7 +5,7 @@
 // where i has the bit 2, the second column where it is odd.
 //
 // What includes it says FLOAT16 (queries are of float16, otherwise of bfloat16), BIAS (scores have a
-// bias by distance) and BLOCKS, how many blocks a group's shelf has: two, or another power of two.
+// bias by distance), GROUPS, of warps, and BLOCKS, of a group's shelf: two, or another power of two.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -17,7 +17,8 @@ typedef unsigned short u16;
 #define KIND "bf16"
 #endif
 
-const int TILE = 64, ROWS = 128, THREADS = 256;  // keys of a tile; queries and threads of a program
+const int TILE = 64, ROWS = GROUPS * TILE;  // keys of a tile; queries of a program
+const int THREADS = GROUPS * 128;
 const int BYTES = 8192, STEP = 2048;  // of a tile of 64 rows and channels, and of 16 rows
 const int WIDE = BLOCKS * BYTES;      // of a shelf
 const float LOG2E = 1.4426950408889634f;
@@ -126,7 +127,7 @@ __device__ __forceinline__ void put16(u32 at, u32 two, int high) {
                "r"(high ? two >> 16 : two)
                : "memory");
 }
-__device__ __forceinline__ float take16(u32 at) {
+__device__ __forceinline__ float take16(u32 at) {  // what shelved has put there
   float x;
   asm volatile("{ .reg .b16 a; ld.shared.b16 a, [%1]; cvt.f32.f16 %0, a; }"
                : "=f"(x)
@@ -188,14 +189,24 @@ __device__ __forceinline__ float power(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-__device__ __forceinline__ float wide(u32 half) {
-  float x;
+__device__ __forceinline__ float log_of(float x) {
+  float y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float one_by(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+__device__ __forceinline__ float wide(u32 two) {
 #if FLOAT16
-  asm("{ .reg .b16 a, b; mov.b32 {a, b}, %1; cvt.f32.f16 %0, a; }" : "=f"(x) : "r"(half));
-#else
-  asm("mov.b32 %0, %1;" : "=f"(x) : "r"(half << 16));
-#endif
+  float x;
+  asm("{ .reg .b16 a, b; mov.b32 {a, b}, %1; cvt.f32.f16 %0, a; }" : "=f"(x) : "r"(two));
   return x;
+#else
+  return __uint_as_float(two << 16);
+#endif
 }
 __device__ __forceinline__ float dot8(const uint4 &a, const uint4 &b) {
   const u32 x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
@@ -208,6 +219,10 @@ __device__ __forceinline__ float dot8(const uint4 &a, const uint4 &b) {
 __device__ __forceinline__ float of_four(float x) {  // the sum of four lanes that share rows
   x += __shfl_xor_sync(0xffffffff, x, 1);
   return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+__device__ __forceinline__ float most_of_four(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
 }
 
 // ------------------------------------------------------------------------------------- a thread
@@ -224,17 +239,21 @@ struct Thread {
     g = alike(id >> 7), w = alike(id >> 5 & 3), l = id & 31, y = l >> 2, x = (l & 3) * 2;
     shelf = smem + shelves + g * WIDE;
   }
-  // Rows from an address on, `from` with what this thread begins at; beyond the count zeros.
-  template <int COUNT>
-  __device__ __forceinline__ void fetch(u32 to, const u16 *from, int stride, int count) const {
-    int row = id >> 3;
+  // Rows that OF threads fetch together, the first OF of a program or of each group; a thread begins
+  // at `from`. Of rows from the first on there are so many; in place of others there are zeros.
+  template <int COUNT, int OF>
+  __device__ __forceinline__ void fetch(u32 to, const u16 *from, int stride, int first,
+                                        int many) const {
+    int row = id % OF >> 3;
     u32 at = to + row * 128 + (((id & 7) ^ (row & 7)) << 4);
 #pragma unroll
-    for (int i = 0; i < COUNT / 32; i++)
-      copy16(at + i * 4096, from + (long long)(32 * i) * stride, row + 32 * i < count);
+    for (int i = 0; i < COUNT; i += OF / 8)
+      copy16(at + i * 128, from + (long long)(first + i) * stride,
+             (u32)(first + row + i) < (u32)many);
   }
+  template <int OF>
   __device__ __forceinline__ const u16 *begin(const u16 *from, int stride) const {
-    return from + (long long)(id >> 3) * stride + (id & 7) * 8;
+    return from + (long long)(id % OF >> 3) * stride + (id & 7) * 8;
   }
   // What queries gain by a block of rows, a row of the table in a row of the shelf.
   __device__ __forceinline__ void lay(const float (&s)[32], int block) const {
@@ -275,7 +294,8 @@ struct Places {
   __device__ __forceinline__ u32 at(int tile, int i, bool round) const {  // of a product's number i
     const int e = i & 1, h = i >> 1 & 1, n = i / 4 - h;
     u32 from = own[e][h] + ((tile & (BLOCKS - 1)) * 64 + first + e) * 128, more = n * 1024;
-    return round ? own[e][h] + ((((BLOCKS - 1) * 64 + first + e) * 128 + more) & (WIDE - 1)) : from + more;
+    u32 last = ((BLOCKS - 1) * 64 + first + e) * 128 + more;  // the same for every such tile
+    return round ? own[e][h] + (last & (WIDE - 1)) : from + more;
   }
 };
 
