@@ -2,11 +2,12 @@
 
 import re
 
+import pytest
 import torch
 
 from anyformer import recipe
 from anyformer import spec as S
-from anyformer.cli.doctor import SWITCHES, decoder, fused_line, fused_lines
+from anyformer.cli.doctor import SWITCHES, compiler_of_kernels, decoder, fused_line, fused_lines
 from anyformer.cli.main import main
 from anyformer.laws.ways import SLOWER, ways
 from anyformer.ops import attend as module
@@ -105,3 +106,11 @@ def test_attentions_that_are_heard_are_not_computed(monkeypatch):
     with heard_by(lambda name, *work: heard.append(name)):
         assert not attend(q, q, q, Plan(1.0)).any()
     assert heard == ["sdpa"]
+
+
+def test_nvrtc_that_is_missing_is_told_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    from anyformer.ops.kernels import native
+
+    monkeypatch.setattr(native, "compiler", lambda: None)
+    assert compiler_of_kernels() == f"not found: {native.remedy()}"
+    assert re.fullmatch("pip install nvidia-cuda-nvrtc(-cu12)?", native.remedy())

@@ -158,10 +158,19 @@ def machine() -> Iterable[tuple[str, str]]:
     for i in range(torch.cuda.device_count()):
         told = torch.cuda.get_device_properties(i)
         yield f"GPU {i}", f"{told.name}, {told.total_memory >> 30} GiB"
-    if not torch.cuda.is_available():
+    if torch.cuda.is_available():
+        yield "NVRTC, for gradients in one pass", compiler_of_kernels()
+    else:
         yield "GPU", "none that torch sees"
     for name in EXTRAS:
         yield name, version_of(name)
+
+
+def compiler_of_kernels() -> str:
+    """Whether kernels in CUDA C++ can be compiled; else Triton's do their work, in more time."""
+    from anyformer.ops.kernels import native
+
+    return "found" if native.compiler() else f"not found: {native.remedy()}"
 
 
 def _bfloat16(fast: bool) -> str:

@@ -56,13 +56,15 @@ def lacks() -> str | None:
         return "is in CUDA C++, which Triton's interpreter can't run: unset TRITON_INTERPRET"
     if not emulated and torch.version.cuda is None:
         return "is in CUDA C++ and needs a CUDA build of torch: https://pytorch.org/get-started"
-    if compiler() is None:
-        package = PACKAGES.get(_majors()[0], PACKAGES[MAJORS[0]])
-        return f"is in CUDA C++ and needs NVRTC: pip install {package}"
-    return None
+    return None if compiler() else f"is in CUDA C++ and needs NVRTC: {remedy()}"
 
 
 lacks._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in fastest.py
+
+
+def remedy() -> str:
+    """How NVRTC is installed."""
+    return f"pip install {PACKAGES.get(_majors()[0], PACKAGES[MAJORS[0]])}"
 
 
 def _majors() -> tuple[str, ...]:

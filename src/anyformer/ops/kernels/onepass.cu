@@ -5,8 +5,9 @@
 // place of what the score has taken, as in shelf.py. A block of rows that no later key reads holds
 // all that the queries give to it: then it is multiplied, once for the queries and once for the
 // rows. Gradients of keys, values and rows are sums over programs, added in float32 in any order.
-// Products run while numbers are worked on: scores of the next tile and gradients of this one are
-// asked for together, and the latter are waited for when the next tile's scores are known.
+// Products run while numbers are worked on: scores of the next tile and what this one gives to the
+// queries are asked for together, and what it gives to keys, values and rows among the exponentials
+// of the next tile, when the sums of the tile before have left.
 //
 // Block u of a group's shelf is the lower one of its tile u; block u of rows begins 128 rows below
 // the upper one of the first group's tile u.
