@@ -38,7 +38,7 @@ for part in "$@"; do
         families) bench families --rounds 3 --only gpt2 bert deberta-v3 t5 ;;
         shelves)
             tests tests/ops/test_{native,onepass,shelf,far,talking}.py
-            bench tune --only "Transformer-XL, shelves" "DeBERTa, shelves"
+            bench tune --only "Transformer-XL, shelves" "DeBERTa, far"
             bench parts --lengths 1024 8192 --only shelves
             ;;
         parts) bench parts --lengths 1024 8192 --only shelves Transformer-XL DeBERTa Shaw ;;

@@ -1,9 +1,10 @@
 """Tile sizes of the Triton kernels, each tried alone: `python -m benchmarks tune --device cuda`.
 
 A switch's step, forward and backward, is timed with one kernel's tiles changed and the others as
-they are (ops/kernels/launch.py). Compiling takes far longer than measuring, so that several
-processes fill Triton's cache first, each size with a time limit, and one measures and prints what
-it finds. With `--device cpu` and TRITON_INTERPRET=1 it runs, and measures nothing.
+they are (ops/kernels/launch.py), or with another number where kernels are launched (NUMBERS).
+Compiling takes far longer than measuring, so that several processes fill Triton's cache first, each
+size with a time limit, and one measures and prints what it finds. With `--device cpu` and
+TRITON_INTERPRET=1 it runs, and measures nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import NamedTuple
+from unittest.mock import patch
 
 import torch
 
@@ -54,13 +57,24 @@ SHELVED: dict[str, list[Tiles]] = {
     "shelved_queries": [(X, X, 4, 1), (X, X, 4, 2), (X, X, 4, 1, 168)],
     "shelved_keys": [(X, X, 4, 1), (X, X, 4, 2), (X, X, 4, 1, 168)],
 }
+XL: dict[str, list[Tiles]] = {
+    "shelved": SHELVED["shelved"],
+    "onward": [(1,)],
+    "room": [(64,), (192,)],
+}
+NUMBERS = {  # of other modules, by name: where they are, and what a number here counts
+    "onward": ("anyformer.ops.kernels.launch_onepass", "ONWARD", 1),
+    "room": ("anyformer.ops.kernels.launch_onepass", "ROOM", 1 << 20),
+    "turns": ("anyformer.ops.far", "TURNS", 1),
+}
 WORKS = {  # by name: a switch, the backend that runs it, and the kernels whose tiles are tried
     "T5 bias": ("T5 bias", "tiles", FOUR),
     "learned ALiBi": ("learned ALiBi", "tiles", PLAIN),
     "Transformer-XL": ("Transformer-XL", "tiles", LEANING),
-    "Transformer-XL, shelves": ("Transformer-XL", "shelves", SHELVED),
+    "Transformer-XL, shelves": ("Transformer-XL", "shelves", XL),
     "DeBERTa": ("DeBERTa", "tiles", LEANING),
     "DeBERTa, shelves": ("DeBERTa", "shelves", SHELVED),
+    "DeBERTa, far": ("DeBERTa", "far", {"turns": [(1,), (2,)]}),
     "Shaw": ("Shaw", "far", SHELVED),
     "top-k": ("top-k", "sparse", {"threshold": BOUNDS}),
     "entmax": ("entmax", "sparse", {"levels": BOUNDS, "roots": PLAIN["forward"]}),
@@ -85,11 +99,16 @@ def tries(only: tuple[str, ...]) -> Iterator[Try]:
 
 @contextmanager
 def tiled(one: Try) -> Iterator[None]:
-    """Within it, one kernel has other tiles."""
+    """Within it, one kernel has other tiles, or one number is another."""
     from anyformer.ops.kernels import launch, launch_shelves, launch_slants
 
     if not one.kernel:
         yield
+        return
+    if one.kernel in NUMBERS:
+        module, name, unit = NUMBERS[one.kernel]
+        with patch.object(import_module(module), name, one.size[0] * unit):
+            yield
         return
     slants = {"lean": launch_slants.LEANS, "slant": launch_slants.SUMS, "pull": launch_slants.PULLS}
     tables = [launch.PLAIN, launch.VECTORS, launch.LEANING, launch_shelves.SIZES, slants]
