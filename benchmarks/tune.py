@@ -59,12 +59,13 @@ SHELVED: dict[str, list[Tiles]] = {
 }
 XL: dict[str, list[Tiles]] = {
     "shelved": SHELVED["shelved"],
-    "onward": [(1,)],
-    "room": [(64,), (192,)],
+    **{"onward": [(1,)], "room": [(64,), (192,)], "spread": [(4,), (24,)], "shares": [(1,)]},
 }
 NUMBERS = {  # of other modules, by name: where they are, and what a number here counts
     "onward": ("anyformer.ops.kernels.launch_onepass", "ONWARD", 1),
     "room": ("anyformer.ops.kernels.launch_onepass", "ROOM", 1 << 20),
+    "spread": ("anyformer.ops.kernels.launch_onepass", "SPREAD", 1),
+    "shares": ("anyformer.ops.kernels.launch_ends", "SHARES", 1),
     "turns": ("anyformer.ops.far", "TURNS", 1),
 }
 WORKS = {  # by name: a switch, the backend that runs it, and the kernels whose tiles are tried

@@ -86,6 +86,14 @@ def test_keys_take_turns(monkeypatch: pytest.MonkeyPatch, passes: list[tuple[str
 
 
 @here
+def test_heads_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    from anyformer.ops.kernels import launch_onepass
+
+    monkeypatch.setattr(launch_onepass, "SPREAD", 3)  # of which the last four have one left
+    assert_as_exact_as_can_be(replace(XL, dtype=torch.float16, heads=(2, 2)), "shelves")
+
+
+@here
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_it_leaves_to_others(name: str, passes: list[tuple[str, int]]) -> None:
     assert_as_exact_as_can_be(replace(OTHERS[name], dtype=torch.float16), "shelves")

@@ -22,6 +22,7 @@ SHARED = 26 * 8192 + 5 * 256 + 512 + 4096  # bytes: tiles, biases of rows, ones,
 ONWARD = False  # whether onward.cu makes the output
 ON_ROWS, ON_THREADS, ON_SHARED = 192, 384, 18 * 8192 + 4 * 256  # as above
 ROOM = 96 << 20  # bytes of gradients of keys and values that are summed at once
+SPREAD = 1  # heads whose programs run side by side
 MOST = 2**31 - 1
 
 
@@ -94,7 +95,7 @@ def gradients(
             *_placed(q), *_placed(k), *_placed(work.v), *_placed(grad), *_placed(out), lse,
             *_tables(tables), *_placed(made.q), sums, made.query, made.bias,
             *_numbers(work, tables, pad), made.query.shape[2], len(made.query), first * group,
-            work.scale,
+            SPREAD, work.scale,
         )  # fmt: skip
         native.launch(
             "settled", (steps, some, 1), THREADS, 0,

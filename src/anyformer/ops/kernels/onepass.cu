@@ -27,12 +27,16 @@ onepass(const u16 *q, PLACES(q), const u16 *k, PLACES(k), const u16 *v, PLACES(v
         PLACES(grad), const u16 *out, PLACES(out), const float *lse, const u16 *table,
         int table_h, const float *bias, int bias_h, u16 *dq, PLACES(dq), float *sums, float *of_rows,
         float *of_bias, int queries, int keys, int start, int heads, int group, int rows, int base,
-        int sum_rows, int shares, int first_head, float scale) {
+        int sum_rows, int shares, int first_head, int spread, float scale) {
   extern __shared__ __align__(1024) char memory[];
   const u32 smem = (u32)__cvta_generic_to_shared(memory);
   const Thread me(smem, SHELF);
   const Places places(me);
-  const int i0 = (gridDim.x - 1 - blockIdx.x) * ROWS, bh = blockIdx.y + first_head;
+  // Programs that run together are of so many heads, `spread`; those with the most keys come first.
+  const int id = blockIdx.x + gridDim.x * blockIdx.y, from = id / (spread * gridDim.x) * spread;
+  const int many = min(spread, (int)gridDim.y - from), rest = id - from * gridDim.x;
+  const int part = from + rest % many, block = rest / many;
+  const int i0 = (gridDim.x - 1 - block) * ROWS, bh = part + first_head;
   const int b = bh / heads, h = bh % heads, mine = me.g * TILE + me.w * 16 + me.y;
   const int tiles = (start + i0 + ROWS - 1) / TILE + 1, all = (keys + TILE - 1) / TILE;
   const int row0 = base - i0 - ROWS;  // of the table, where its block 0 begins
@@ -45,10 +49,10 @@ onepass(const u16 *q, PLACES(q), const u16 *k, PLACES(k), const u16 *v, PLACES(v
   lse += (long long)bh * queries + i0;
   table += (long long)h * table_h;
   bias += (long long)h * bias_h;
-  const long long slab = (long long)((blockIdx.x + b) % shares) * heads + h;
+  const long long slab = (long long)((block + b) % shares) * heads + h;
   of_rows += slab * sum_rows * TILE + me.l * 4 + me.g * 512 + me.w * 1024;
   of_bias += slab * sum_rows + row0 + (me.id & 127) * 4;
-  sums += (long long)(blockIdx.y / group) * all * (2 * TILE * TILE) + me.g * (TILE * TILE) +
+  sums += (long long)(part / group) * all * (2 * TILE * TILE) + me.g * (TILE * TILE) +
           me.w * 1024 + me.l * 4;
   const int left = queries - i0;
 
