@@ -60,10 +60,12 @@ SHELVED: dict[str, list[Tiles]] = {
 XL: dict[str, list[Tiles]] = {
     "shelved": SHELVED["shelved"],
     **{"onward": [(1,)], "room": [(64,), (192,)], "spread": [(4,), (24,)], "shares": [(1,)]},
+    "at once": [(1,)],
 }
 NUMBERS = {  # of other modules, by name: where they are, and what a number here counts
     "onward": ("anyformer.ops.kernels.launch_onepass", "ONWARD", 1),
     "room": ("anyformer.ops.kernels.launch_onepass", "ROOM", 1 << 20),
+    "at once": ("anyformer.ops.kernels.launch_onepass", "AT_ONCE", 1),
     "spread": ("anyformer.ops.kernels.launch_onepass", "SPREAD", 1),
     "shares": ("anyformer.ops.kernels.launch_ends", "SHARES", 1),
     "turns": ("anyformer.ops.far", "TURNS", 1),

@@ -86,6 +86,14 @@ def test_keys_take_turns(monkeypatch: pytest.MonkeyPatch, passes: list[tuple[str
 
 
 @here
+def test_sums_of_a_bias_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from anyformer.ops.kernels import launch_onepass
+
+    monkeypatch.setattr(launch_onepass, "AT_ONCE", 1)
+    assert_as_exact_as_can_be(replace(XL, dtype=torch.float16), "shelves")
+
+
+@here
 def test_heads_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     from anyformer.ops.kernels import launch_onepass
 

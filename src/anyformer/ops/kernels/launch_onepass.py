@@ -23,6 +23,7 @@ ONWARD = False  # whether onward.cu makes the output
 ON_ROWS, ON_THREADS, ON_SHARED = 192, 384, 18 * 8192 + 4 * 256  # as above
 ROOM = 96 << 20  # bytes of gradients of keys and values that are summed at once
 SPREAD = 1  # heads whose programs run side by side
+AT_ONCE = 0  # 1: sums of a bias don't wait for those of other blocks
 MOST = 2**31 - 1
 
 
@@ -106,7 +107,8 @@ def gradients(
 def _native(source: str, work: Work) -> Native:
     """A source for this work's type, with a bias or without."""
     float16, bias = work.q.dtype == torch.float16, work.tables[0].numel() > 0
-    return Native(source, (f"FLOAT16={int(float16)}", f"BIAS={int(bias)}"))
+    macros = {"FLOAT16": float16, "BIAS": bias, "AT_ONCE": AT_ONCE}
+    return Native(source, tuple(f"{name}={int(x)}" for name, x in macros.items()))
 
 
 def _tables(tables: tuple[View, View]) -> tuple[Value, ...]:

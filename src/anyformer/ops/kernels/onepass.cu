@@ -9,6 +9,8 @@
 // queries are asked for together, and what it gives to keys, values and rows among the exponentials
 // of the next tile, when the sums of the tile before have left.
 //
+// AT_ONCE: sums of a bias don't wait for others.
+//
 // Block u of a group's shelf is the lower one of its tile u; block u of rows begins 128 rows below
 // the upper one of the first group's tile u.
 
@@ -145,12 +147,17 @@ onepass(const u16 *q, PLACES(q), const u16 *k, PLACES(k), const u16 *v, PLACES(v
       add4(to + n * 128, dr[4 * n], dr[4 * n + 1], dr[4 * n + 2], dr[4 * n + 3]);
 #if BIAS
     // All columns are alike. Few numbers at once take as long as many: they wait for others.
-    u32 at = smem + OF_BIAS + (t & 7) * 512 + me.g * 256 + (me.w * 16 + me.y + me.x * 4) * 4;
+    int one = me.w * 16 + me.y + me.x * 4;
+#if AT_ONCE
+    add_if(of_bias - (me.id & 127) * 4 + t * TILE + one, me.x ? db[2] : db[0], me.x < 4);
+#else
+    u32 at = smem + OF_BIAS + (t & 7) * 512 + me.g * 256 + one * 4;
     put_shared_if(at, me.x ? db[2] : db[0], me.x < 4);
+#endif
 #endif
   };
   auto add_bias = [&](int t) {  // of block t and those before it that wait
-#if BIAS
+#if BIAS && !AT_ONCE
     int one = me.id >> 4;
     if (me.id < 128 && one <= (t & 7)) {
       float4 a = take4(smem + OF_BIAS + one * 512 + (me.id & 15) * 16);

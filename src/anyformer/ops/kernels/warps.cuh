@@ -153,6 +153,11 @@ __device__ __forceinline__ void add4(float *at, float a, float b, float c, float
                "f"(b), "f"(c), "f"(d)
                : "memory");
 }
+__device__ __forceinline__ void add_if(float *at, float a, int yes) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p red.relaxed.gpu.global.add.f32 [%0], %1; }"
+               ::"l"(at), "f"(a), "r"(yes)
+               : "memory");
+}
 __device__ __forceinline__ void put_shared_if(u32 at, float a, int yes) {
   asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p st.shared.f32 [%0], %1; }" ::"r"(at),
                "f"(a), "r"(yes)
