@@ -7,6 +7,9 @@ import pytest
 import torch
 
 from anyformer.ops.attend import attend
+from anyformer.ops.mask import Causal
+from anyformer.ops.plan import Plan
+from anyformer.ops.relative import Relative
 from tests.ops.tile_cases import GPU, WHERE, Case, assert_as_exact_as_can_be
 
 pytest.importorskip("triton", reason="onepass: Triton isn't installed")
@@ -116,3 +119,12 @@ def test_rows_that_begin_anywhere_are_left_to_others(passes: list[tuple[str, int
     given["q"] = flat[1:].view_as(given["q"]).copy_(given["q"])
     found = case.results(lambda *a: attend(*a, "shelves"), given, case.dtype)
     assert all(x.isfinite().all() for x in found.values()) and not passes
+
+
+@here
+def test_no_rows_are_no_work(passes: list[tuple[str, int]]) -> None:
+    q, k, v = (torch.empty(0, 2, 70, 64, device=WHERE).half().requires_grad_() for _ in range(3))
+    table = torch.ones(2, 70, 64, device=WHERE, requires_grad=True)
+    out = attend(q, k, v, Plan(0.125, Causal(), Relative(-69, 0, query=table)), "shelves")
+    found = torch.autograd.grad(out.sum(), (q, table))
+    assert found[0].shape == q.shape and not found[1].any() and not passes

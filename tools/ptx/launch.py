@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 from torch import Tensor
 
-from tools.ptx import arithmetic, moves, products
+from tools.ptx import arithmetic, bits, moves, products
 from tools.ptx.faults import KernelError
 from tools.ptx.machine import WARP, Machine, Size
 from tools.ptx.memory import Global
@@ -25,7 +25,7 @@ FORMS = {"u8": "B", "u16": "H", "u32": "I", "u64": "Q", "f32": "f", "f64": "d"}
 ARCHITECTURE = "compute_90a"
 EMULATED = "ANYFORMER_EMULATED"  # is 1 while kernels run here
 SCRATCH = 0, 0  # what Triton's kernels get behind their arguments: memory that none asks for
-INSTRUCTIONS = arithmetic, moves, products  # which list theirs when they are imported
+INSTRUCTIONS = arithmetic, bits, moves, products  # which list theirs when they are imported
 
 
 class Driver:

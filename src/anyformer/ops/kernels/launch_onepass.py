@@ -44,7 +44,7 @@ def fits(work: Work, *others: Tensor) -> bool:
     """
     q, k, v, f = work.q, work.k, work.v, work.facts
     _, query, key = work.tables
-    if not query.numel() or key.numel() or lacks():
+    if not q.numel() or not query.numel() or key.numel() or lacks():
         return False
     if {q.shape[-1], v.shape[-1], query.shape[-1]} != {SIZE}:
         return False

@@ -59,9 +59,6 @@ def lacks() -> str | None:
     return None if compiler() else f"is in CUDA C++ and needs NVRTC: {remedy()}"
 
 
-lacks._dynamo_marked_constant = True  # type: ignore[attr-defined]  # as in fastest.py
-
-
 def remedy() -> str:
     """How NVRTC is installed."""
     return f"pip install {PACKAGES.get(_majors()[0], PACKAGES[MAJORS[0]])}"

@@ -189,21 +189,15 @@ __device__ __forceinline__ u32 shelved(float low, float high) {  // float16's la
   asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(two) : "f"(high), "f"(low));
   return two;
 }
-__device__ __forceinline__ float power(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float log_of(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float one_by(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
+#define CURVE(name, instruction)                          \
+  __device__ __forceinline__ float name(float x) {        \
+    float y;                                              \
+    asm(instruction ".approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); \
+    return y;                                             \
+  }
+CURVE(power, "ex2")
+CURVE(log_of, "lg2")
+CURVE(one_by, "rcp")
 __device__ __forceinline__ float wide(u32 two) {
 #if FLOAT16
   float x;
